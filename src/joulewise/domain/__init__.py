@@ -1,0 +1,1 @@
+"""Values, units, errors, caveats and ports that every layer speaks; imports nothing of ours."""

@@ -1,0 +1,118 @@
+"""Doubts as data: the closed list, and how each one reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class CaveatKind(StrEnum):
+    """Every doubt that a result can carry."""
+
+    BASELINE_ASSUMED = "BaselineAssumed"
+    BASELINE_PINNED = "BaselinePinned"
+    CLOCK_NOT_HELD = "ClockNotHeld"
+    COUNTER_TOO_COARSE = "CounterTooCoarse"
+    EXTRAPOLATED = "Extrapolated"
+    NO_UNCERTAINTY = "NoUncertainty"
+    NOT_STEADY = "NotSteady"
+    NOT_VERIFIED = "NotVerified"
+    OTHER_PROCESS_ON_GPU = "OtherProcessOnGpu"
+    OUTLIERS_SEEN = "OutliersSeen"
+    POWER_CAPPED = "PowerCapped"
+    PROMISE_NOT_SHOWN = "PromiseNotShown"
+    SELECTION_BIAS = "SelectionBias"
+    SIMULATED_DEVICE = "SimulatedDevice"
+    THERMALLY_THROTTLED = "ThermallyThrottled"
+    TRANSITIONS_NOT_COUNTED = "TransitionsNotCounted"
+    UNCALIBRATED = "Uncalibrated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caveat:
+    """One typed doubt: what was seen; why it matters and what helps follow from the kind."""
+
+    kind: CaveatKind
+    seen: str
+
+    @property
+    def why(self) -> str:
+        """Why it matters."""
+        return _WHY_AND_HELP[self.kind][0]
+
+    @property
+    def helps(self) -> str:
+        """What helps."""
+        return _WHY_AND_HELP[self.kind][1]
+
+
+_WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
+    CaveatKind.BASELINE_ASSUMED: (
+        "Savings are against a setting that is not what users have by default.",
+        "Measure the (auto, auto) point too.",
+    ),
+    CaveatKind.BASELINE_PINNED: (
+        "A pinned baseline makes savings look larger or smaller than they are.",
+        "Give the clocks back to the driver before the baseline is measured.",
+    ),
+    CaveatKind.CLOCK_NOT_HELD: (
+        "The device ran at another clock than asked, so the cell stands for what it did.",
+        "Use the nearest clock that the device holds.",
+    ),
+    CaveatKind.COUNTER_TOO_COARSE: (
+        "The energy counter moves too rarely for a window this short.",
+        "Measure longer windows.",
+    ),
+    CaveatKind.EXTRAPOLATED: (
+        "The model was asked about points beyond those it was fitted on.",
+        "Measure those points.",
+    ),
+    CaveatKind.NO_UNCERTAINTY: (
+        "Without scatter in the table, lucky outliers cannot be told from good points.",
+        "Measure each cell more than once and keep the standard deviation.",
+    ),
+    CaveatKind.NOT_STEADY: (
+        "Temperature was still moving, and power moves with it.",
+        "Warm up longer.",
+    ),
+    CaveatKind.NOT_VERIFIED: (
+        "The figures are the plan's own; nobody has run it afresh.",
+        "Run `joulewise verify`.",
+    ),
+    CaveatKind.OTHER_PROCESS_ON_GPU: (
+        "Another process drew power and took time on the same GPU.",
+        "Stop it and measure again.",
+    ),
+    CaveatKind.OUTLIERS_SEEN: (
+        "Some windows lay far from the rest; medians were used.",
+        "Look for another load on the machine.",
+    ),
+    CaveatKind.POWER_CAPPED: (
+        "The power limit lowered the clock, so the clock asked for is not the clock run.",
+        "Nothing to mend: the cell is what this setting does on this board.",
+    ),
+    CaveatKind.PROMISE_NOT_SHOWN: (
+        "The fresh runs do not show that the slowdown stays within the budget.",
+        "Verify with more pairs, or plan for a smaller budget.",
+    ),
+    CaveatKind.SELECTION_BIAS: (
+        "The best of many noisy numbers is partly luck; fresh runs will promise less.",
+        "Use `joulewise tune`, or plan with the guard band and verify.",
+    ),
+    CaveatKind.SIMULATED_DEVICE: (
+        "The figures come from a physics model, not from hardware.",
+        "Repeat the run on the GPU in question.",
+    ),
+    CaveatKind.THERMALLY_THROTTLED: (
+        "Heat lowered the clock, so the cell says more about the cooling than the setting.",
+        "Improve cooling or lower the power limit.",
+    ),
+    CaveatKind.TRANSITIONS_NOT_COUNTED: (
+        "Each kernel is timed alone; changing clocks between kernels takes time on real GPUs.",
+        "Prefer a coarser granularity on hardware that switches slowly.",
+    ),
+    CaveatKind.UNCALIBRATED: (
+        "This virtual device was never fitted to measurements.",
+        "Use a calibrated device (rtx3080ti, a100-sxm) or real hardware.",
+    ),
+}

@@ -1,0 +1,65 @@
+"""What was seen: samples, windows, cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from joulewise.domain.caveats import Caveat
+from joulewise.domain.points import OperatingPoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSample:
+    """One reading of one GPU, taken at once.
+
+    `time_s` is the device's monotonic clock; `energy_j` the energy counter since some start;
+    throttling counters give seconds spent capped since some start. What the device cannot
+    tell is `None`.
+    """
+
+    time_s: float
+    energy_j: float | None
+    power_w: float | None
+    sm_clock_mhz: int | None
+    mem_clock_mhz: int | None
+    temp_c: float | None
+    power_capped_s: float | None
+    thermally_throttled_s: float | None
+    other_process_count: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopTiming:
+    """Launches finished within a window and the time they took (CUDA events on hardware)."""
+
+    launch_count: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """One measured window of one kernel at one operating point: time and energy per launch."""
+
+    window: int
+    time_s: float
+    energy_j: float
+    duration_s: float
+    launch_count: int
+    sm_clock_held_mhz: float | None
+    temp_c: float | None
+    caveats: tuple[Caveat, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellMeasurement:
+    """The windows of one cell, all from one measuring run.
+
+    Windows of one run may be compared with each other; those of different runs share no
+    common shift and may not.
+    """
+
+    kernel: str
+    point: OperatingPoint
+    run: str
+    idle_power_w: float | None
+    windows: tuple[Window, ...]

@@ -1,0 +1,119 @@
+"""The seams: what the stages ask of hardware, virtual hardware and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from joulewise.domain.caveats import Caveat
+from joulewise.domain.measurement import GpuSample, LoopTiming
+from joulewise.domain.points import ClockGrid, OperatingPoint
+
+Progress = Callable[[str, int, int], None]
+"""Called with (what is being done, steps done, steps in all); the CLI draws a bar from it."""
+
+
+def no_progress(_what: str, _done_count: int, _total_count: int) -> None:
+    """Show nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuIdentity:
+    """Which GPU this is. `spec` is the device string that opens it again."""
+
+    spec: str
+    name: str
+    uuid: str
+    is_simulated: bool
+    caveats: tuple[Caveat, ...] = ()
+
+
+class Gpu(Protocol):
+    """One GPU: SI units, frozen records, no hidden change of state.
+
+    There is no way to ask which clocks are locked, for NVML has none: a request can be made
+    and reset, and whether it holds is seen only in samples under load.
+    """
+
+    @property
+    def identity(self) -> GpuIdentity: ...
+
+    @property
+    def energy_counter_period_s(self) -> float:
+        """How often the energy counter moves."""
+        ...
+
+    def clock_grid(self) -> ClockGrid:
+        """Clocks that the device lists."""
+        ...
+
+    def sample(self) -> GpuSample:
+        """Read everything once. Raises DeviceLost."""
+        ...
+
+    def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
+        """Wait until the energy counter moves and read right then.
+
+        Raises MeasurementError if it does not move within `timeout_s`, DeviceLost.
+        """
+        ...
+
+    def wait(self, duration_s: float) -> None:
+        """Let time pass on the device's clock."""
+        ...
+
+    def request(self, point: OperatingPoint) -> None:
+        """Ask for an operating point; a knob at `None` goes back to the driver.
+
+        Success means 'request installed', not 'in force'. Raises NotPermitted, NotSupported
+        (a clock not in the grid), DeviceLost. Only `control` calls this, under a lease.
+        """
+        ...
+
+    def reset(self) -> None:
+        """Give every knob back to the driver. Raises NotPermitted, DeviceLost."""
+        ...
+
+
+class KernelLoop(Protocol):
+    """A kernel that runs back to back until the block ends."""
+
+    def begin_window(self, window: int) -> None:
+        """Start a window; its number labels raw records and seeds virtual noise."""
+        ...
+
+    def run_for(self, duration_s: float) -> None:
+        """Keep the GPU loaded that long."""
+        ...
+
+    def end_window(self) -> LoopTiming:
+        """Launches finished since `begin_window` and the time they took."""
+        ...
+
+
+class KernelRunner(Protocol):
+    """Runs single kernels of a workload on one GPU."""
+
+    @property
+    def kernels(self) -> tuple[str, ...]: ...
+
+    def loop(self, kernel: str, *, run: str) -> AbstractContextManager[KernelLoop]:
+        """Run `kernel` back to back inside the block, as part of the measuring run `run`.
+
+        Cells of one measuring run may be compared; a new label means a new run.
+        """
+        ...
+
+
+class Lease(Protocol):
+    """The right to set clocks on one GPU; ends with its holder, and the clocks go back."""
+
+    def apply(self, point: OperatingPoint) -> None:
+        """Ask for a point, journalled first. Raises NotPermitted, NotSupported, DeviceLost."""
+        ...
+
+    def release(self) -> None:
+        """Reset, verify and drop the journal; harmless when repeated."""
+        ...
