@@ -1,1 +1,1 @@
-"""workload."""
+"""What runs in one iteration: built-in workloads."""

@@ -1,0 +1,68 @@
+# Two commands do everything: `make demo` and `make test`. Each sets up .venv when needed.
+PYTHON ?= python3
+BIN := .venv/bin
+# pip's own index settings are the user's affair; the pins name versions only.
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: demo test test-integrations lint docs calibrate studies bench figure schemas lock clean
+
+.venv/pip.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "joulewise needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { echo "Python's venv module is missing; on Debian: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/run.stamp: .venv/pip.stamp requirements.txt pyproject.toml
+	$(PIP) install --quiet -r requirements.txt
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/dev.stamp: .venv/pip.stamp requirements-dev.txt pyproject.toml
+	$(PIP) install --quiet -r requirements-dev.txt
+	$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@ .venv/run.stamp
+
+demo: .venv/run.stamp
+	$(BIN)/joulewise tune --max-slowdown 0.6% --out runs/demo
+
+test: .venv/dev.stamp
+	$(BIN)/python -m pytest -m "not integration" -n 2 --dist worksteal
+
+test-integrations: .venv/dev.stamp
+	$(BIN)/python -m pytest -m integration
+
+lint: .venv/dev.stamp docs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry .
+
+docs: .venv/dev.stamp
+	$(BIN)/sphinx-build -n -W -q docs docs/_build/html
+
+calibrate: .venv/dev.stamp
+	$(BIN)/python calibration/calibrate.py
+
+studies: .venv/dev.stamp
+	$(BIN)/python studies/promise.py --seeds 200 --jobs 2
+
+bench: .venv/dev.stamp
+	$(BIN)/python benchmarks/bench_planner.py
+	$(BIN)/python benchmarks/bench_pipeline.py
+
+figure: .venv/run.stamp
+	$(BIN)/python scripts/readme_figure.py runs/demo docs/images/frontier.png
+
+schemas: .venv/run.stamp
+	$(BIN)/python -m joulewise.store.schemas docs/schemas
+
+# Needs pip-tools; the pins carry no index address on purpose.
+lock:
+	pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header --no-annotate --build-deps-for editable -o requirements.txt pyproject.toml
+	pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header --no-annotate --build-deps-for editable --extra dev --extra docs -o requirements-dev.txt pyproject.toml
+
+clean:
+	rm -rf .venv build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis

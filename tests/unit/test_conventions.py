@@ -1,0 +1,131 @@
+"""House rules that a machine can hold."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import joulewise
+from joulewise.domain import quantities
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+SUFFIXES = tuple(quantity.suffix for quantity in quantities.ALL)
+# Watts per degree, FLOPs per cycle: a compound of two registered units.
+COMPOUND = re.compile(r"_(s|j|w|c|mhz|ghz|v|bytes|flop|count|ratio)_per_[a-z]+$")
+NUMBERS = {"int", "float", "int | None", "float | None"}
+
+
+def record_fields() -> Iterator[tuple[type, str, str]]:
+    """Every field of every dataclass of the package."""
+    for info in pkgutil.walk_packages(joulewise.__path__, "joulewise."):
+        if info.name.endswith("__main__"):
+            continue
+        module = importlib.import_module(info.name)
+        for _, cls in inspect.getmembers(module, inspect.isclass):
+            if cls.__module__ == info.name and dataclasses.is_dataclass(cls):
+                for field in dataclasses.fields(cls):
+                    yield cls, field.name, str(field.type)
+
+
+def says_its_unit(name: str) -> bool:
+    bare = name.lstrip("_")
+    return (
+        bare in quantities.LABELS or name.endswith(SUFFIXES) or COMPOUND.search(name) is not None
+    )
+
+
+def test_every_number_of_a_record_says_its_unit() -> None:
+    bare = [
+        f"{cls.__qualname__}.{name}"
+        for cls, name, type_ in record_fields()
+        if type_ in NUMBERS and not says_its_unit(name)
+    ]
+
+    assert [] == bare
+
+
+def test_records_are_frozen_unless_they_hold_state() -> None:
+    thawed = {
+        cls.__qualname__
+        for cls, _, _ in record_fields()
+        if not cls.__dataclass_params__.frozen and cls.__module__.startswith("joulewise.domain")
+    }
+
+    assert set() == thawed
+
+
+def test_no_source_file_is_longer_than_400_lines() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}: {count}"
+        for path in SOURCES
+        if (count := len(path.read_text(encoding="utf-8").splitlines())) > 400
+    ]
+
+    assert [] == long
+
+
+def test_no_function_is_longer_than_50_lines() -> None:
+    long = []
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = node.body[0]
+                documented = (
+                    isinstance(first, ast.Expr)
+                    and isinstance(first.value, ast.Constant)
+                    and isinstance(first.value.value, str)
+                )
+                # What a function says about itself does not count against it.
+                start = first.end_lineno if documented else node.lineno
+                if (node.end_lineno or 0) - (start or 0) > 50:
+                    long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+
+    assert [] == long
+
+
+def test_no_module_has_a_name_where_things_go_to_be_lost() -> None:
+    lost = [path.name for path in SOURCES if path.stem in {"utils", "util", "helpers", "common"}]
+
+    assert [] == lost
+
+
+def test_the_error_tree_has_at_most_ten_classes() -> None:
+    from joulewise.domain import errors
+
+    classes = [
+        cls
+        for _, cls in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(cls, Exception) and cls.__module__ == errors.__name__
+    ]
+
+    assert 10 == len(classes)
+
+
+def test_importing_the_package_loads_neither_heavy_nor_unix_only_modules() -> None:
+    heavy = (
+        "import sys, joulewise.cli.app; "
+        "print(*sorted({'scipy', 'plotly', 'sklearn', 'polars', 'torch', 'pynvml', 'fcntl'}"
+        " & set(sys.modules)))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True)
+
+    assert "" == done.stdout.strip()
+
+
+def test_importing_the_package_is_quick() -> None:
+    # The target of 0.3 s is in benchmarks/; this catches only a gross slip on a busy machine.
+    began_s = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import joulewise"], check=True)
+
+    assert time.perf_counter() - began_s < 3
