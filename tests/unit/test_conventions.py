@@ -39,9 +39,7 @@ def record_fields() -> Iterator[tuple[type, str, str]]:
 
 def says_its_unit(name: str) -> bool:
     bare = name.lstrip("_")
-    return (
-        bare in quantities.LABELS or name.endswith(SUFFIXES) or COMPOUND.search(name) is not None
-    )
+    return bare in quantities.LABELS or name.endswith(SUFFIXES) or COMPOUND.search(name) is not None
 
 
 def test_every_number_of_a_record_says_its_unit() -> None:

@@ -1,1 +1,1 @@
-"""control."""
+"""Setting clocks under a lease, and giving them back whatever happens."""

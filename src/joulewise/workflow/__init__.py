@@ -1,1 +1,1 @@
-"""workflow."""
+"""The composition root: the only place that wires stages to devices and files."""

@@ -1,0 +1,47 @@
+"""`joulewise frontier`: the whole trade of time for energy."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from joulewise.cli.options import AsJson, FailOn, OptionalWorkload, SweepFile
+from joulewise.cli.outcome import Outcome, finish
+from joulewise.cli.render import print_caveats, say, table
+from joulewise.cli.sentences import frontier_rows
+from joulewise.cli.values import caveat_kinds
+from joulewise.domain.plan import Granularity, Status
+from joulewise.workflow.planning import frontier_of
+
+
+def frontier(
+    sweep: SweepFile,
+    workload: OptionalWorkload = None,
+    granularity: Annotated[
+        Granularity,
+        typer.Option(
+            "--granularity", envvar="JOULEWISE_GRANULARITY", help="What shares one point."
+        ),
+    ] = Granularity.KERNEL,
+    as_json: AsJson = False,
+    fail_on: FailOn = None,
+) -> None:
+    """Show the energy-time frontier of a sweep."""
+    wanted = caveat_kinds(fail_on)
+    result = frontier_of(sweep, workload, granularity)
+
+    def render(console: Console) -> None:
+        columns = ("time", "energy", "slowdown", "saving")
+        console.print(table(None, columns, frontier_rows(result.points), left_count=0))
+        print_caveats(console, result.caveats)
+        say(console, f"{len(result.points)} points at {granularity} granularity; --json has all.")
+
+    outcome = Outcome(
+        status=Status.FEASIBLE,
+        render=render,
+        caveats=result.caveats,
+        extra={"frontier": result.points},
+    )
+    finish(outcome, as_json=as_json, fail_on=wanted)

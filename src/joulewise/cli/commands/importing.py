@@ -1,0 +1,121 @@
+"""`joulewise import csv|kernel-tuner|perseus`: sweeps that others measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from joulewise.cli.options import AsJson, FailOn
+from joulewise.cli.outcome import Outcome, finish
+from joulewise.cli.render import print_caveats, say
+from joulewise.cli.values import caveat_kinds
+from joulewise.domain.plan import Status
+from joulewise.domain.sweep import Sweep
+from joulewise.workflow.importing import (
+    CsvColumns,
+    import_csv_to_file,
+    import_kernel_tuner_to_file,
+    import_perseus_to_file,
+)
+
+app = typer.Typer(
+    help="Turn a table that others measured into a sweep.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Out = Annotated[
+    Path, typer.Option("--out", envvar="JOULEWISE_OUT", help="Where the sweep is written.")
+]
+DEFAULT_OUT = Path("sweep.parquet")
+
+
+def _finish(sweep: Sweep, out: Path, *, as_json: bool, fail_on: str | None) -> None:
+    wanted = caveat_kinds(fail_on)
+
+    def render(console: Console) -> None:
+        print_caveats(console, sweep.caveats)
+        say(
+            console,
+            f"Imported {len(sweep.kernels)} kernels at {len(sweep.points)} operating points; "
+            f"written to {out}.",
+        )
+
+    outcome = Outcome(
+        status=Status.FEASIBLE,
+        render=render,
+        caveats=sweep.caveats,
+        extra={
+            "sweep": str(out),
+            "kernel_count": len(sweep.kernels),
+            "point_count": len(sweep.points),
+        },
+    )
+    finish(outcome, as_json=as_json, fail_on=wanted)
+
+
+@app.command("csv")
+def import_csv(
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
+    kernel: Annotated[str, typer.Option("--kernel", metavar="COLUMN", help="Kernel name.")],
+    sm_clock: Annotated[
+        str, typer.Option("--sm-clock", metavar="COLUMN[:UNIT]", help="SM clock (MHz, GHz …).")
+    ],
+    time: Annotated[
+        str, typer.Option("--time", metavar="COLUMN[:UNIT]", help="Time (s, ms, us, ns).")
+    ],
+    mem_clock: Annotated[
+        str | None, typer.Option("--mem-clock", metavar="COLUMN[:UNIT]", help="Memory clock.")
+    ] = None,
+    energy: Annotated[
+        str | None, typer.Option("--energy", metavar="COLUMN[:UNIT]", help="Energy (J, mJ, Wh …).")
+    ] = None,
+    power: Annotated[
+        str | None,
+        typer.Option(
+            "--power", metavar="COLUMN[:UNIT]", help="Mean power (W, mW); energy = power x time."
+        ),
+    ] = None,
+    power_limit: Annotated[
+        str | None, typer.Option("--power-limit", metavar="COLUMN[:UNIT]", help="Power limit.")
+    ] = None,
+    out: Out = DEFAULT_OUT,
+    as_json: AsJson = False,
+    fail_on: FailOn = None,
+) -> None:
+    """Import any CSV by naming its columns, with units after a colon: --time run_time:ms."""
+    columns = CsvColumns(
+        kernel=kernel,
+        sm_clock=sm_clock,
+        mem_clock=mem_clock,
+        time=time,
+        energy=energy,
+        power=power,
+        power_limit=power_limit,
+    )
+    _finish(import_csv_to_file(file, columns, out), out, as_json=as_json, fail_on=fail_on)
+
+
+@app.command("kernel-tuner")
+def import_kernel_tuner(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", show_default=False)],
+    out: Out = DEFAULT_OUT,
+    as_json: AsJson = False,
+    fail_on: FailOn = None,
+) -> None:
+    """Import Kernel Tuner caches, also unclosed ones."""
+    _finish(import_kernel_tuner_to_file(files, out), out, as_json=as_json, fail_on=fail_on)
+
+
+@app.command("perseus")
+def import_perseus(
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
+    out: Out = DEFAULT_OUT,
+    as_json: AsJson = False,
+    fail_on: FailOn = None,
+) -> None:
+    """Import a Perseus profile: stage,instruction,frequency,time,energy."""
+    _finish(import_perseus_to_file(file, out), out, as_json=as_json, fail_on=fail_on)

@@ -1,0 +1,50 @@
+"""`joulewise devices` and `joulewise workloads`: what is there."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from joulewise.cli.options import AsJson, FailOn
+from joulewise.cli.outcome import Outcome, finish
+from joulewise.cli.render import table
+from joulewise.cli.values import caveat_kinds
+from joulewise.domain.plan import Status
+from joulewise.workflow.devices import device_lines
+from joulewise.workflow.workloads import workload_lines
+
+
+def devices(as_json: AsJson = False, fail_on: FailOn = None) -> None:
+    """List the devices that --device takes."""
+    wanted = caveat_kinds(fail_on)
+    lines = device_lines()
+
+    def render(console: Console) -> None:
+        rows = [
+            (
+                line.device,
+                line.name,
+                "simulated" if line.is_simulated else "hardware",
+                "calibrated" if line.is_calibrated else "Uncalibrated",
+                str(line.sm_clock_count),
+                str(line.mem_clock_count),
+            )
+            for line in lines
+        ]
+        columns = ("device", "name", "kind", "state", "SM clocks", "memory clocks")
+        console.print(table(None, columns, rows, left_count=4))
+
+    outcome = Outcome(status=Status.FEASIBLE, render=render, extra={"devices": lines})
+    finish(outcome, as_json=as_json, fail_on=wanted)
+
+
+def workloads(as_json: AsJson = False, fail_on: FailOn = None) -> None:
+    """List the built-in workloads that --workload takes."""
+    wanted = caveat_kinds(fail_on)
+    lines = workload_lines()
+
+    def render(console: Console) -> None:
+        rows = [(line.workload, line.description) for line in lines]
+        console.print(table(None, ("workload", "what it is"), rows, left_count=2))
+
+    outcome = Outcome(status=Status.FEASIBLE, render=render, extra={"workloads": lines})
+    finish(outcome, as_json=as_json, fail_on=wanted)

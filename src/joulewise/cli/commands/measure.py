@@ -1,0 +1,74 @@
+"""`joulewise measure`: a sweep, kernel by kernel and point by point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from joulewise.cli.options import (
+    DEFAULT_DEVICE,
+    DEFAULT_WORKLOAD,
+    AsJson,
+    Device,
+    FailOn,
+    MemClocks,
+    SmClocks,
+    Workload,
+)
+from joulewise.cli.outcome import Outcome, finish
+from joulewise.cli.progress import progress_bars
+from joulewise.cli.render import print_caveats, say
+from joulewise.cli.values import caveat_kinds, clock_list
+from joulewise.domain.plan import Status
+from joulewise.workflow.measuring import MeasureJob, measure_to_file
+
+
+def measure(
+    device: Device = DEFAULT_DEVICE,
+    workload: Workload = DEFAULT_WORKLOAD,
+    out: Annotated[
+        Path, typer.Option("--out", envvar="JOULEWISE_OUT", help="Where the sweep is written.")
+    ] = Path("sweep.parquet"),
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a sweep that was interrupted.")
+    ] = False,
+    sm_clocks: SmClocks = None,
+    mem_clocks: MemClocks = None,
+    as_json: AsJson = False,
+    fail_on: FailOn = None,
+) -> None:
+    """Measure time and energy of each kernel at each operating point."""
+    wanted = caveat_kinds(fail_on)
+    job = MeasureJob(
+        device=device,
+        workload=workload,
+        sm_clocks_mhz=clock_list(sm_clocks, field="sm-clocks"),
+        mem_clocks_mhz=clock_list(mem_clocks, field="mem-clocks"),
+        out=out,
+        is_resumed=resume,
+    )
+    with progress_bars(is_shown=not as_json) as progress:
+        sweep = measure_to_file(job, progress)
+
+    def render(console: Console) -> None:
+        print_caveats(console, sweep.caveats)
+        say(
+            console,
+            f"Measured {len(sweep.kernels)} kernels at {len(sweep.points)} operating points "
+            f"of {sweep.source.device_name}; written to {out}.",
+        )
+
+    outcome = Outcome(
+        status=Status.FEASIBLE,
+        render=render,
+        caveats=sweep.caveats,
+        extra={
+            "sweep": str(out),
+            "kernel_count": len(sweep.kernels),
+            "point_count": len(sweep.points),
+        },
+    )
+    finish(outcome, as_json=as_json, fail_on=wanted)

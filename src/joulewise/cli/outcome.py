@@ -1,0 +1,107 @@
+"""What a command has to say, as one JSON object or as text, and its exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+import typer
+from rich.console import Console
+
+from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.errors import InfeasibleBudget, JoulewiseError
+from joulewise.domain.plan import Status
+
+SCHEMA_VERSION = 1
+EXIT_DONE, EXIT_ERROR, EXIT_CAVEAT = 0, 1, 2
+
+# Written straight to the stream at hand, so that a test's or a pipe's stdout is honoured.
+_WIDTH_WHEN_PIPED_COUNT = 100
+
+
+def stdout_console() -> Console:
+    """Tables and verdicts go here; plain text when piped."""
+    return Console(
+        file=sys.stdout,
+        highlight=False,
+        width=None if sys.stdout.isatty() else _WIDTH_WHEN_PIPED_COUNT,
+    )
+
+
+def stderr_console() -> Console:
+    """Progress, notes and errors go here."""
+    return Console(file=sys.stderr, highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The result of one command: the fields every `--json` object has, and how it reads."""
+
+    status: Status
+    render: Callable[[Console], None]
+    slowdown_ratio: float | None = None
+    saving_ratio: float | None = None
+    energy_j: float | None = None
+    time_s: float | None = None
+    bound_gap_ratio: float | None = None
+    caveats: tuple[Caveat, ...] = ()
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+    def as_json(self) -> bytes:
+        """The one object that `--json` prints."""
+        document: dict[str, object] = {
+            "schema_version": SCHEMA_VERSION,
+            "status": self.status,
+            "slowdown_ratio": self.slowdown_ratio,
+            "saving_ratio": self.saving_ratio,
+            "energy_j": self.energy_j,
+            "time_s": self.time_s,
+            "bound_gap_ratio": self.bound_gap_ratio,
+            "caveats": [caveat_document(caveat) for caveat in self.caveats],
+            **self.extra,
+        }
+        return msgspec.json.encode(document)
+
+
+def caveat_document(caveat: Caveat) -> dict[str, str]:
+    """A caveat as machines read it."""
+    return {
+        "kind": caveat.kind.value,
+        "seen": caveat.seen,
+        "why": caveat.why,
+        "helps": caveat.helps,
+    }
+
+
+def error_json(error: JoulewiseError) -> bytes:
+    """The one object that `--json` prints when nothing came out."""
+    document: dict[str, object] = {
+        "schema_version": SCHEMA_VERSION,
+        "status": Status.ERROR,
+        "message": error.message,
+        "file": error.file,
+        "row": error.row,
+        "field": error.field,
+        "hint": error.hint,
+    }
+    if isinstance(error, InfeasibleBudget):
+        document["status"] = Status.INFEASIBLE
+        document["least_slowdown_ratio"] = error.least_slowdown_ratio
+    return msgspec.json.encode(document)
+
+
+def print_json(text: bytes) -> None:
+    """Write one line of JSON and nothing else to stdout."""
+    sys.stdout.write(text.decode() + "\n")
+
+
+def finish(outcome: Outcome, *, as_json: bool, fail_on: frozenset[CaveatKind]) -> None:
+    """Print the outcome and end: with 2 only for a caveat that was asked for."""
+    if as_json:
+        print_json(outcome.as_json())
+    else:
+        outcome.render(stdout_console())
+    if any(caveat.kind in fail_on for caveat in outcome.caveats):
+        raise typer.Exit(EXIT_CAVEAT)

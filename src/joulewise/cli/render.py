@@ -1,0 +1,76 @@
+"""Tables and sentences for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+
+from joulewise.domain.caveats import Caveat
+
+
+def percent(ratio: float, digits: int = 1) -> str:
+    """`0.146` as `14.6 %`."""
+    return f"{_unsigned_zero(100 * ratio, digits):.{digits}f} %"
+
+
+def signed_percent(ratio: float, digits: int = 2) -> str:
+    """`0.006` as `+0.60 %`."""
+    return f"{_unsigned_zero(100 * ratio, digits):+.{digits}f} %"
+
+
+def _unsigned_zero(value: float, digits: int) -> float:
+    """No `-0.00`: it reads like a claim."""
+    return round(value, digits) + 0.0
+
+
+def seconds(time_s: float) -> str:
+    """A time with four digits and a fitting unit."""
+    for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
+        if time_s * factor >= 1 or unit == "µs":
+            return f"{time_s * factor:.4g} {unit}"
+    return f"{time_s:.4g} s"
+
+
+def joules(energy_j: float) -> str:
+    """An energy with five digits and a fitting unit."""
+    for factor, unit in ((1e-6, "MJ"), (1e-3, "kJ"), (1, "J"), (1e3, "mJ")):
+        if energy_j * factor >= 1 or unit == "mJ":
+            return f"{energy_j * factor:.5g} {unit}"
+    return f"{energy_j:.5g} J"
+
+
+def table(
+    title: str | None, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left_count: int = 1
+) -> Table:
+    """A plain table: the first columns to the left, numbers to the right."""
+    grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for index, column in enumerate(columns):
+        is_text = index < left_count
+        grid.add_column(
+            column, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold"
+        )
+    for row in rows:
+        grid.add_row(*(escape(cell) for cell in row))
+    return grid
+
+
+def say(console: Console, sentence: str) -> None:
+    """One sentence, set apart."""
+    console.print()
+    console.print(sentence, markup=False, style="bold")
+
+
+def print_caveats(console: Console, caveats: Iterable[Caveat]) -> None:
+    """Each doubt: what was seen, why it matters, what helps."""
+    listed = tuple(caveats)
+    if not listed:
+        return
+    console.print()
+    console.print("Caveats", style="bold")
+    for caveat in listed:
+        console.print(f"  {caveat.kind.value}: {caveat.seen}", markup=False)
+        console.print(Padding(escape(f"{caveat.why} {caveat.helps}"), (0, 0, 0, 4)), style="dim")

@@ -1,0 +1,64 @@
+"""Text from the command line turned into values, or one clear sentence."""
+
+from __future__ import annotations
+
+import math
+
+from joulewise.domain.caveats import CaveatKind
+from joulewise.domain.errors import InputError
+
+
+def slowdown_budget(text: str) -> float:
+    """`0.006` and `0.6%` both mean 0.6 % more time than the baseline.
+
+    Raises InputError for what is no number, and for values above 1 without a percent sign.
+    """
+    body = text.strip()
+    is_percent = body.endswith("%")
+    try:
+        value = float(body.removesuffix("%"))
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(
+            f"{text!r} is not a slowdown", field="max-slowdown", hint="Write 0.6% or 0.006."
+        )
+    ratio = value / 100 if is_percent else value
+    if not is_percent and value > 1:
+        raise InputError(
+            f"{text!r} would be {value:.0%} more time; values above 1 need a percent sign",
+            field="max-slowdown",
+            hint=f"Write {text.strip()}% if that is meant.",
+        )
+    if ratio <= -1:
+        raise InputError(f"{text!r} leaves no time at all", field="max-slowdown")
+    return ratio
+
+
+def clock_list(text: str | None, *, field: str) -> tuple[int | None, ...] | None:
+    """`auto,1680,1890` in MHz; `None` stands for auto. Raises InputError naming the field."""
+    if text is None:
+        return None
+    clocks: list[int | None] = []
+    for part in (piece.strip() for piece in text.split(",")):
+        if part == "auto":
+            clocks.append(None)
+        elif part.isascii() and part.isdecimal() and 0 < int(part[:9]) and len(part) < 9:  # noqa: PLR2004
+            clocks.append(int(part))
+        else:
+            raise InputError(
+                f"{part!r} is not a clock in MHz", field=field, hint="Write auto,1680,1890."
+            )
+    return tuple(dict.fromkeys(clocks))
+
+
+def caveat_kinds(text: str | None) -> frozenset[CaveatKind]:
+    """`PowerCapped,Uncalibrated`; raises InputError naming the known ones."""
+    names = [piece.strip() for piece in (text or "").split(",") if piece.strip()]
+    known = {kind.value: kind for kind in CaveatKind}
+    for name in names:
+        if name not in known:
+            raise InputError(
+                f"{name!r} is not a caveat", field="fail-on", hint=f"Known: {', '.join(known)}."
+            )
+    return frozenset(known[name] for name in names)

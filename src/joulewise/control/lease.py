@@ -1,0 +1,165 @@
+"""The lease: the right to set clocks on one GPU, which ends with its holder."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from joulewise.control.journal import (
+    JournalEntry,
+    delete_journal,
+    give_back,
+    knobs_of,
+    replay,
+    write_journal,
+)
+from joulewise.control.lock import FileLock
+from joulewise.control.signals import SignalGuard
+from joulewise.control.state import (
+    default_state_dir,
+    make_state_dir,
+    remove_abandoned,
+    state_file,
+)
+from joulewise.domain.errors import DeviceError, JoulewiseError, NotPermitted
+from joulewise.domain.points import OperatingPoint
+from joulewise.domain.ports import Gpu, Lease
+
+
+class GpuLease:
+    """A lease on one GPU; made by `hold`, which also takes the lock.
+
+    Nothing reaches the device before the first `apply`, and nothing is given back that was
+    never touched.
+    """
+
+    def __init__(self, gpu: Gpu, journal: Path, lock: FileLock, signals: SignalGuard) -> None:
+        self._gpu = gpu
+        self._journal = journal
+        self._lock = lock
+        self._signals = signals
+        self._holder_pid = os.getpid()
+        self._touched: frozenset[str] | None = None
+        self._has_set_clocks = False
+        self._is_over = False
+
+    def apply(self, point: OperatingPoint) -> None:
+        """Ask for a point; the knobs it touches are on disk before the device hears of it.
+
+        Raises:
+            DeviceError: the lease is over; NotPermitted, NotSupported or DeviceLost come from
+                the device.
+            InputError: the journal cannot be written; the device was not asked.
+        """
+        if self._is_over:
+            raise DeviceError(
+                "the lease on this GPU is over", hint="Take a new one before setting clocks."
+            )
+        known = self._touched or frozenset()
+        knobs = known | knobs_of(point)
+        # Undoing needs only to know which knobs were touched, so points that touch no further
+        # knob cost no write.
+        if self._touched is None or knobs != known:
+            write_journal(self._journal, self._entry(knobs))
+            self._touched = knobs
+        self._gpu.request(point)
+        self._has_set_clocks = True
+
+    def release(self) -> None:
+        """Reset, verify, drop the journal, let go; harmless when repeated.
+
+        Raises:
+            DeviceError: the device did not take its clocks back; the journal stays, so that
+                the next lease tries again.
+        """
+        # A forked child inherits the lease by accident; it is its parent's to end.
+        if self._is_over or os.getpid() != self._holder_pid:
+            return
+        self._signals.defer()
+        self._is_over = True
+        try:
+            if self._touched is not None:
+                self._give_back()
+        finally:
+            self._lock.release()
+            atexit.unregister(self.release)
+            self._signals.restore()
+
+    def _give_back(self) -> None:
+        try:
+            give_back(self._gpu)
+        except NotPermitted:
+            if self._has_set_clocks:
+                raise
+            # An account that may set nothing has set nothing.
+        delete_journal(self._journal)
+
+    def _entry(self, touched: frozenset[str]) -> JournalEntry:
+        identity = self._gpu.identity
+        return JournalEntry(
+            device=identity.spec,
+            device_name=identity.name,
+            uuid=identity.uuid,
+            holder=f"process {self._holder_pid}",
+            touched=tuple(sorted(touched)),
+        )
+
+
+@contextmanager
+def hold(gpu: Gpu, *, state_dir: Path | None = None) -> Iterator[Lease]:
+    """Hold one GPU for the length of a `with` block.
+
+    Takes the GPU's lock, undoes what a dead holder left behind, and yields the lease. Leaving
+    the block in any way but SIGKILL gives the clocks back: at its end, by an exception, SIGINT
+    or SIGTERM, or at the latest when the interpreter exits. After SIGKILL the next `hold` does.
+    An error inside the block is the one that leaves it; a failure to give the clocks back is
+    then added to it as a note.
+
+    A real GPU is locked by UUID for all processes that share the state folder, a virtual one
+    within its own process only, since no other process can reach it.
+
+    Args:
+        gpu: The device.
+        state_dir: Folder of locks and journals; `None` for `default_state_dir()`.
+
+    Raises:
+        BusyError: another holder has the GPU; the message names its process id.
+        InputError: the state folder cannot be used.
+        DeviceError: clocks left behind by a dead holder could not be given back.
+    """
+    state_dir = default_state_dir() if state_dir is None else state_dir
+    make_state_dir(state_dir)
+    identity = gpu.identity
+    journal = state_file(identity, state_dir, ".journal.json")
+    lock = FileLock(state_file(identity, state_dir, ".lock"), is_kept=not identity.is_simulated)
+    if identity.is_simulated:
+        remove_abandoned(identity, state_dir)
+    lock.acquire(identity.name)
+    try:
+        replay(journal, gpu)
+    except BaseException:
+        lock.release()
+        raise
+    signals = SignalGuard()
+    lease = GpuLease(gpu, journal, lock, signals)
+    atexit.register(lease.release)
+    try:
+        signals.install()
+        yield lease
+        lease.release()
+    except BaseException as first:
+        _release_after(lease, first)
+        raise
+
+
+def _release_after(lease: GpuLease, first: BaseException) -> None:
+    """Release without hiding the error that ended the block."""
+    try:
+        lease.release()
+    except JoulewiseError as error:
+        first.add_note(
+            f"The clocks could not be given back ({error}); the next lease will try again."
+        )

@@ -1,0 +1,77 @@
+"""What decides a cell, as far as a sweep tells: the clock that ran and the memory setting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from joulewise.domain.caveats import CaveatKind
+from joulewise.domain.sweep import BoolTable, FloatTable, IntTable, Sweep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Conditions:
+    """The conditions of K kernels at P points.
+
+    `clock_ratio` (K, P) is the SM clock that ran, as a share of the highest in the sweep.
+    `memory` (P,) numbers the memory settings from 0, `memory_count` in all;
+    `is_auto_memory` (P,) marks the points that leave the memory clock to the driver while
+    others set it: there a board may also hold another voltage.
+    """
+
+    clock_ratio: FloatTable
+    memory: IntTable
+    memory_count: int
+    is_auto_memory: BoolTable
+
+
+def conditions_of(sweep: Sweep) -> Conditions:
+    """Read the conditions off a sweep.
+
+    The held clock stands where it was recorded, else the clock that was set; where that is
+    auto, the highest clock in the sweep. A cell that was not measured is taken to hold the
+    clock that the other kernels held at its point.
+    """
+    clock_mhz = _clock_mhz(sweep)
+    labels = [point.mem_clock_mhz or 0 for point in sweep.points]
+    distinct, memory = np.unique(labels, return_inverse=True)
+    is_auto = np.array(labels) == 0
+    return Conditions(
+        clock_ratio=clock_mhz / clock_mhz.max(),
+        memory=memory.reshape(-1).astype(np.int64),
+        memory_count=len(distinct),
+        is_auto_memory=is_auto & (not is_auto.all()),
+    )
+
+
+def power_capped_cells(sweep: Sweep) -> BoolTable:
+    """(K, P) whether the cell carries the caveat `PowerCapped`."""
+    rows = {kernel: row for row, kernel in enumerate(sweep.kernels)}
+    columns = {point: column for column, point in enumerate(sweep.points)}
+    is_capped = np.zeros(sweep.is_present.shape, dtype=np.bool_)
+    for (kernel, point), caveats in sweep.cell_caveats.items():
+        if any(caveat.kind is CaveatKind.POWER_CAPPED for caveat in caveats):
+            is_capped[rows[kernel], columns[point]] = True
+    return is_capped
+
+
+def _clock_mhz(sweep: Sweep) -> FloatTable:
+    held = np.where(sweep.is_present, sweep.sm_clock_held_mhz, 0.0) if _has_held(sweep) else None
+    wanted = [point.sm_clock_mhz for point in sweep.points]
+    known = [clock for clock in wanted if clock is not None]
+    highest = float(max(known)) if known else 1.0
+    if held is not None:
+        highest = float(held.max())
+    column = np.array([float(clock) if clock else highest for clock in wanted])
+    if held is None:
+        return np.tile(column, (len(sweep.kernels), 1))
+    for p in range(len(sweep.points)):
+        ran = held[held[:, p] > 0, p]
+        column[p] = float(np.median(ran)) if ran.size else min(column[p], highest)
+    return np.where(held > 0, held, column)
+
+
+def _has_held(sweep: Sweep) -> bool:
+    table = sweep.sm_clock_held_mhz
+    return table is not None and bool((table[sweep.is_present] > 0).any())

@@ -1,0 +1,184 @@
+"""Figure 2: SM and memory clock along the iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from joulewise.domain.points import OperatingPoint
+from joulewise.report.figures import BLUE, GREY, ORANGE, TEAL, Figure, Json, axis, figure
+from joulewise.report.timeline import PassBand, Stretch, pass_bands
+from joulewise.report.wording import duration, figure_text
+
+MOST_STRETCHES = 20_000  # beyond this a browser is slow and the eye sees nothing more
+_READABLE_STRETCHES = 70  # so many steps are told apart at first sight
+_MOST_LEVELS = 12  # more clocks than this stand on a scale, fewer on a ladder
+_MOST_BANDS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """One row of the figure: a knob and how its setting is read off a point."""
+
+    name: str
+    unit: str
+    colour: str
+    value: Callable[[OperatingPoint], float | None]
+
+
+KNOBS = (
+    Knob(name="SM clock", unit="MHz", colour=BLUE, value=lambda point: point.sm_clock_mhz),
+    Knob(name="memory clock", unit="MHz", colour=ORANGE, value=lambda point: point.mem_clock_mhz),
+    Knob(name="power limit", unit="W", colour=TEAL, value=lambda point: point.power_limit_w),
+)
+
+
+def moved_knobs(parts: Sequence[Stretch]) -> tuple[Knob, ...]:
+    """Knobs that the plan sets at least once; the others stay with the driver throughout."""
+    return tuple(
+        knob for knob in KNOBS if any(knob.value(part.point) is not None for part in parts)
+    )
+
+
+def first_view_s(parts: Sequence[Stretch]) -> float:
+    """The end of what is shown at first: a stretch of time in which steps can be told apart."""
+    return parts[min(len(parts), _READABLE_STRETCHES) - 1].end_s
+
+
+def clocks_figure(parts: Sequence[Stretch]) -> Figure | None:
+    """One row of steps per moved knob; `None` where the plan moves none. x in milliseconds."""
+    knobs = moved_knobs(parts)
+    if not knobs:
+        return None
+    shown = parts[:MOST_STRETCHES]
+    layout: dict[str, object] = {
+        "height": 110 + 170 * len(knobs),
+        "margin": {"l": 60, "r": 24, "t": 34, "b": 56},
+        "hovermode": "x",
+        "showlegend": False,
+        "xaxis": axis(
+            "time along the iteration (ms)",
+            {
+                "range": [0.0, first_view_s(shown) * 1e3],
+                "anchor": _axis_name(len(knobs), "y"),
+                "showgrid": False,
+            },
+        ),
+    }
+    bands = pass_bands(shown)
+    if len(bands) <= _MOST_BANDS:
+        layout["shapes"] = [_band_shape(band) for band in bands[1::2]]
+        layout["annotations"] = [_band_label(band) for band in bands]
+    traces: list[Json] = []
+    height = 1.0 / len(knobs)
+    for number, knob in enumerate(knobs, start=1):
+        levels = _Levels.of([knob.value(part.point) for part in shown])
+        top = 1.0 - (number - 1) * height
+        layout[_axis_name(number, "yaxis")] = axis(
+            f"{knob.name} ({knob.unit})",
+            {
+                "domain": [top - height + (0.06 if number < len(knobs) else 0.0), top],
+                "tickmode": "array",
+                "tickvals": [position for position, _ in levels.ticks],
+                "ticktext": [text for _, text in levels.ticks],
+                "range": levels.range,
+                "fixedrange": True,
+            },
+        )
+        traces.append(_steps(shown, knob, levels, _axis_name(number, "y")))
+    return figure(traces, layout)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Levels:
+    """Where settings stand on the axis: auto on top, for it is no number."""
+
+    positions: dict[float, float]
+    auto: float
+    ticks: tuple[tuple[float, str], ...]
+
+    @classmethod
+    def of(cls, values: Sequence[float | None]) -> _Levels:
+        used = sorted({value for value in values if value is not None})
+        if len(used) <= _MOST_LEVELS:
+            positions = {value: float(step) for step, value in enumerate(used)}
+            auto = float(len(used))
+            labelled = used
+        else:
+            positions = {value: value for value in used}
+            auto = used[-1] + 0.12 * (used[-1] - used[0])
+            labelled = [used[0], used[len(used) // 2], used[-1]]
+        ticks = [(positions[value], f"{value:g}") for value in labelled]
+        if any(value is None for value in values):
+            ticks.append((auto, "auto"))
+        return cls(positions=positions, auto=auto, ticks=tuple(ticks))
+
+    def at(self, value: float | None) -> float:
+        return self.auto if value is None else self.positions[value]
+
+    @property
+    def range(self) -> list[float]:
+        places = [position for position, _ in self.ticks]
+        room = max(0.12 * (max(places) - min(places)), 0.5 if len(places) == 1 else 0.0)
+        return [min(places) - room, max(places) + room]
+
+
+def _steps(parts: Sequence[Stretch], knob: Knob, levels: _Levels, y_axis: str) -> Json:
+    places = [levels.at(knob.value(part.point)) for part in parts]
+    texts = [_hover(part, knob) for part in parts]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": knob.name,
+        "x": [part.start_s * 1e3 for part in parts] + [parts[-1].end_s * 1e3],
+        "y": [*places, places[-1]],
+        "text": [*texts, texts[-1]],
+        "xaxis": "x",
+        "yaxis": y_axis,
+        "line": {"shape": "hv", "color": knob.colour, "width": 2},
+        "hovertemplate": "%{text}<extra></extra>",
+    }
+
+
+def _hover(part: Stretch, knob: Knob) -> str:
+    value = knob.value(part.point)
+    text = "auto" if value is None else f"{value:g} {knob.unit}"
+    kernels = figure_text(part.first_kernel, 60)
+    if part.launch_count > 1:
+        last = figure_text(part.last_kernel, 60)
+        kernels = f"{part.launch_count} launches: {kernels} … {last}"
+    return f"{knob.name} {text}<br>{kernels}<br>for {duration(part.end_s - part.start_s)}"
+
+
+def _band_shape(band: PassBand) -> Json:
+    return {
+        "type": "rect",
+        "xref": "x",
+        "yref": "paper",
+        "x0": band.start_s * 1e3,
+        "x1": band.end_s * 1e3,
+        "y0": 0,
+        "y1": 1,
+        "layer": "below",
+        "line": {"width": 0},
+        "fillcolor": GREY,
+        "opacity": 0.12,
+    }
+
+
+def _band_label(band: PassBand) -> Json:
+    return {
+        "x": band.start_s * 1e3,
+        "xref": "x",
+        "y": 1,
+        "yref": "paper",
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "text": band.pass_.value,
+        "showarrow": False,
+        "font": {"size": 12},
+    }
+
+
+def _axis_name(number: int, stem: str) -> str:
+    return stem if number == 1 else f"{stem}{number}"

@@ -1,0 +1,294 @@
+"""The plan beside what else could have been done, at equal slowdown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median
+
+import numpy as np
+
+from joulewise.domain.errors import PlanError
+from joulewise.domain.plan import FrontierPoint, Interval, Plan, PlannedLaunch, Verification
+from joulewise.domain.points import OperatingPoint
+from joulewise.domain.sweep import Sweep
+from joulewise.report.inputs import ReportInputs
+from joulewise.report.wording import setting
+
+_ROUNDING_RATIO = 1e-9  # a sum of the same numbers in another order is the same sum
+
+
+class Role(StrEnum):
+    """What a row of the comparison stands for."""
+
+    BASELINE = "baseline"
+    BEST_STATIC = "best_static"
+    BEST_PASS = "best_pass"  # noqa: S105 - the pass of an iteration
+    PROMISED = "promised"
+    VERIFIED = "verified"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticPoint:
+    """A whole iteration at one operating point, as the sweep has it."""
+
+    point: OperatingPoint
+    time_s: float
+    energy_j: float
+    slowdown_ratio: float
+    saving_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRow:
+    """One way to run the iteration; `basis` says where its figures come from."""
+
+    role: Role
+    label: str
+    clocks: str
+    basis: str
+    time_s: float
+    energy_j: float
+    slowdown_ratio: float
+    saving_ratio: float
+    slowdown_interval: Interval | None = None
+    saving_interval: Interval | None = None
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether the figures come from fresh runs that nothing was chosen from."""
+        return self.role is Role.VERIFIED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSaving:
+    """One kernel's share, per iteration. A kernel may run at several points (one per pass)."""
+
+    kernel: str
+    launch_count: int
+    points: tuple[OperatingPoint, ...]
+    baseline_time_s: float
+    baseline_energy_j: float
+    time_s: float
+    energy_j: float
+
+    @property
+    def saved_energy_j(self) -> float:
+        """Energy saved per iteration; negative where the plan spends more."""
+        return self.baseline_energy_j - self.energy_j
+
+
+@dataclass(frozen=True, slots=True)
+class CellReader:
+    """Looks cells of a sweep up by name; a missing one is an error that names it."""
+
+    sweep: Sweep
+    _rows: Mapping[str, int]
+    _columns: Mapping[OperatingPoint, int]
+
+    @classmethod
+    def of(cls, sweep: Sweep) -> CellReader:
+        """Index the sweep once."""
+        return cls(
+            sweep,
+            {kernel: row for row, kernel in enumerate(sweep.kernels)},
+            {point: column for column, point in enumerate(sweep.points)},
+        )
+
+    def row(self, kernel: str) -> int:
+        """Row of a kernel. Raises PlanError."""
+        if kernel not in self._rows:
+            raise PlanError(
+                f"the plan launches kernel {kernel!r}, which the sweep does not hold",
+                hint="Report on the sweep that the plan was made from.",
+            )
+        return self._rows[kernel]
+
+    def cell(self, kernel: str, point: OperatingPoint) -> tuple[float, float]:
+        """Time (s) and energy (J) of one launch. Raises PlanError where never measured."""
+        row, column = self.row(kernel), self._columns.get(point)
+        if column is None or not self.sweep.is_present[row, column]:
+            raise PlanError(
+                f"the plan runs kernel {kernel!r} at {point.label}, which the sweep does not hold",
+                hint="Report on the sweep that the plan was made from.",
+            )
+        return float(self.sweep.time_s[row, column]), float(self.sweep.energy_j[row, column])
+
+
+def static_points(plan: Plan, sweep: Sweep) -> tuple[StaticPoint, ...]:
+    """The iteration at every single operating point that all its kernels were measured at.
+
+    In the sweep's order of points. Raises PlanError if the sweep lacks a kernel of the plan.
+    """
+    reader = CellReader.of(sweep)
+    counts = Counter(launch.kernel for launch in plan.launches)
+    rows = np.array([reader.row(kernel) for kernel in counts], dtype=np.int64)
+    weights = np.array(list(counts.values()), dtype=np.float64)
+    whole = np.flatnonzero(sweep.is_present[rows].all(axis=0))
+    times = weights @ sweep.time_s[np.ix_(rows, whole)]
+    energies = weights @ sweep.energy_j[np.ix_(rows, whole)]
+    base = np.flatnonzero(whole == sweep.baseline_index)
+    if base.size == 0:
+        raise PlanError("the sweep lacks the baseline of a kernel that the plan launches")
+    base_time_s, base_energy_j = float(times[base[0]]), float(energies[base[0]])
+    return tuple(
+        StaticPoint(
+            point=sweep.points[column],
+            time_s=float(time_s),
+            energy_j=float(energy_j),
+            slowdown_ratio=float(time_s) / base_time_s,
+            saving_ratio=1.0 - float(energy_j) / base_energy_j,
+        )
+        for column, time_s, energy_j in zip(whole.tolist(), times, energies, strict=True)
+    )
+
+
+def equal_slowdown_ratio(plan: Plan, verification: Verification | None) -> float:
+    """The slowdown that every rival of the plan is allowed too.
+
+    The largest of the budget, the promised and the verified slowdown: rivals get as much time
+    as the plan was allowed or in truth took, never less.
+    """
+    allowed = [plan.slowdown_ratio]
+    if plan.request.max_slowdown_ratio is not None:
+        allowed.append(1.0 + plan.request.max_slowdown_ratio)
+    if verification is not None:
+        allowed.append(verification.slowdown_ratio)
+    return max(allowed)
+
+
+def comparison_rows(inputs: ReportInputs) -> tuple[ComparisonRow, ...]:
+    """Baseline, best static point, best pass-level plan, promised and verified plan.
+
+    The rivals are the best of the sweep within `equal_slowdown_ratio`; chosen from the numbers
+    that they are judged by, they are flattered, the plan's verified row is not. Rows that
+    nothing is known about are left out. Raises PlanError where plan and sweep do not fit.
+    """
+    plan, verification = inputs.plan, inputs.verification
+    limit_ratio = equal_slowdown_ratio(plan, verification)
+    rows = [_baseline_row(plan)]
+    rows += _best_static_rows(static_points(plan, inputs.sweep), limit_ratio)
+    rows += _best_pass_rows(inputs.pass_frontier, limit_ratio)
+    rows.append(_promised_row(plan))
+    if verification is not None:
+        rows.append(_verified_row(plan, verification))
+    return tuple(rows)
+
+
+def kernel_savings(plan: Plan, sweep: Sweep) -> tuple[KernelSaving, ...]:
+    """Saving by kernel per iteration, largest first. Raises PlanError as `CellReader`."""
+    reader = CellReader.of(sweep)
+    launches: dict[str, list[PlannedLaunch]] = {}
+    for launch in plan.launches:
+        launches.setdefault(launch.kernel, []).append(launch)
+    savings = [_kernel_saving(reader, sweep.baseline, same) for same in launches.values()]
+    return tuple(sorted(savings, key=lambda saving: -saving.saved_energy_j))
+
+
+def clocks_in_use(launches: Sequence[PlannedLaunch]) -> str:
+    """`SM 1680 MHz, memory auto` for one point, `16 operating points` for more."""
+    used = {launch.point for launch in launches}
+    return setting(used.pop()) if len(used) == 1 else f"{len(used)} operating points"
+
+
+def _kernel_saving(
+    reader: CellReader, baseline: OperatingPoint, launches: Sequence[PlannedLaunch]
+) -> KernelSaving:
+    kernel = launches[0].kernel
+    base_time_s, base_energy_j = reader.cell(kernel, baseline)
+    counts = Counter(launch.point for launch in launches)
+    cells = [(launch_count, reader.cell(kernel, point)) for point, launch_count in counts.items()]
+    return KernelSaving(
+        kernel=kernel,
+        launch_count=len(launches),
+        points=tuple(counts),
+        baseline_time_s=len(launches) * base_time_s,
+        baseline_energy_j=len(launches) * base_energy_j,
+        time_s=sum(launch_count * time_s for launch_count, (time_s, _) in cells),
+        energy_j=sum(launch_count * energy_j for launch_count, (_, energy_j) in cells),
+    )
+
+
+def _baseline_row(plan: Plan) -> ComparisonRow:
+    return ComparisonRow(
+        role=Role.BASELINE,
+        label="Baseline",
+        clocks=setting(plan.baseline),
+        basis="sweep",
+        time_s=plan.baseline_time_s,
+        energy_j=plan.baseline_energy_j,
+        slowdown_ratio=1.0,
+        saving_ratio=0.0,
+    )
+
+
+def _best_static_rows(
+    statics: Sequence[StaticPoint], limit_ratio: float
+) -> tuple[ComparisonRow, ...]:
+    within = [s for s in statics if s.slowdown_ratio <= limit_ratio + _ROUNDING_RATIO]
+    if not within:
+        return ()
+    best = min(within, key=lambda static: (static.energy_j, static.time_s))
+    return (
+        ComparisonRow(
+            role=Role.BEST_STATIC,
+            label="Best static point",
+            clocks=setting(best.point),
+            basis="sweep",
+            time_s=best.time_s,
+            energy_j=best.energy_j,
+            slowdown_ratio=best.slowdown_ratio,
+            saving_ratio=best.saving_ratio,
+        ),
+    )
+
+
+def _best_pass_rows(
+    frontier: Sequence[FrontierPoint], limit_ratio: float
+) -> tuple[ComparisonRow, ...]:
+    within = [p for p in frontier if p.slowdown_ratio <= limit_ratio + _ROUNDING_RATIO]
+    if not within:
+        return ()
+    best = min(within, key=lambda trade: (trade.energy_j, trade.time_s))
+    return (
+        ComparisonRow(
+            role=Role.BEST_PASS,
+            label="Best pass-level plan",
+            clocks="one operating point per pass",
+            basis="sweep",
+            time_s=best.time_s,
+            energy_j=best.energy_j,
+            slowdown_ratio=best.slowdown_ratio,
+            saving_ratio=best.saving_ratio,
+        ),
+    )
+
+
+def _promised_row(plan: Plan) -> ComparisonRow:
+    return ComparisonRow(
+        role=Role.PROMISED,
+        label="Chosen plan, promised",
+        clocks=clocks_in_use(plan.launches),
+        basis="plan",
+        time_s=plan.time_s,
+        energy_j=plan.energy_j,
+        slowdown_ratio=plan.slowdown_ratio,
+        saving_ratio=plan.saving_ratio,
+    )
+
+
+def _verified_row(plan: Plan, verification: Verification) -> ComparisonRow:
+    return ComparisonRow(
+        role=Role.VERIFIED,
+        label="Chosen plan, verified",
+        clocks=clocks_in_use(plan.launches),
+        basis=f"{len(verification.pairs)} fresh pairs",
+        time_s=median(pair.plan_time_s for pair in verification.pairs),
+        energy_j=median(pair.plan_energy_j for pair in verification.pairs),
+        slowdown_ratio=verification.slowdown_ratio,
+        saving_ratio=verification.saving_ratio,
+        slowdown_interval=verification.slowdown_interval,
+        saving_interval=verification.saving_interval,
+    )

@@ -1,0 +1,200 @@
+"""Figure 1: energy against time, with everything that the plan is compared to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from joulewise.domain.plan import FrontierPoint, Interval
+from joulewise.report.compare import (
+    ComparisonRow,
+    Role,
+    StaticPoint,
+    comparison_rows,
+    equal_slowdown_ratio,
+    static_points,
+)
+from joulewise.report.figures import BLUE, GREY, ORANGE, TEAL, Figure, Json, axis, figure
+from joulewise.report.inputs import ReportInputs
+from joulewise.report.wording import change, percent
+
+_HOVER = "time %{x:+.2f} %<br>energy saved %{y:.2f} %"
+_LEAST_WIDTH = 12.0  # percent of the baseline's time that is shown at least to the right
+_MARKS: dict[Role, tuple[str, str, int, int, int]] = {
+    # colour, symbol, size, and where the label stands (pixels right of and below the mark)
+    Role.BASELINE: (GREY, "square", 11, 64, -22),
+    Role.BEST_STATIC: (GREY, "triangle-up", 13, 78, 26),
+    Role.BEST_PASS: (ORANGE, "triangle-down", 13, -82, -22),
+    Role.PROMISED: (TEAL, "diamond-open", 13, -84, -26),
+    Role.VERIFIED: (TEAL, "diamond", 13, 92, 30),
+}
+
+
+def frontier_figure(inputs: ReportInputs) -> Figure:
+    """Static points, both frontiers and the marked rows; x and y in percent."""
+    statics = static_points(inputs.plan, inputs.sweep)
+    rows = comparison_rows(inputs)
+    limit_percent = (equal_slowdown_ratio(inputs.plan, inputs.verification) - 1.0) * 100
+    x_range, y_range = _ranges(inputs, statics, rows)
+    traces: list[Json] = [_static_trace(statics)]
+    traces += _frontier_trace(inputs.pass_frontier, "pass-level plans", ORANGE, "dot")
+    traces += _frontier_trace(inputs.kernel_frontier, "kernel-level plans", BLUE, "solid")
+    traces += [_mark(row) for row in rows]
+    return figure(
+        traces,
+        {
+            "height": 500,
+            "margin": {"l": 60, "r": 24, "t": 44, "b": 60},
+            "hovermode": "closest",
+            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+            "xaxis": axis(
+                "time per iteration against the baseline",
+                {"range": x_range, "ticksuffix": " %", "tickformat": "+~g"},
+            ),
+            "yaxis": axis(
+                "energy saved",
+                {"range": y_range, "ticksuffix": " %", "tickformat": "~g"},
+            ),
+            "shapes": [_limit_line(limit_percent)],
+            "annotations": [
+                _limit_label(limit_percent),
+                *(_label(row) for row in rows if _is_labelled(row, rows)),
+            ],
+        },
+    )
+
+
+def _static_trace(statics: Sequence[StaticPoint]) -> Json:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "static points",
+        "x": [(static.slowdown_ratio - 1.0) * 100 for static in statics],
+        "y": [static.saving_ratio * 100 for static in statics],
+        "text": [static.point.label for static in statics],
+        "marker": {"size": 6, "color": GREY, "opacity": 0.75},
+        "hovertemplate": f"one point throughout: %{{text}} MHz<br>{_HOVER}<extra></extra>",
+    }
+
+
+def _frontier_trace(
+    frontier: Sequence[FrontierPoint], name: str, colour: str, dash: str
+) -> tuple[Json, ...]:
+    """A frontier as steps: between two plans there is none, so that the left one counts."""
+    if len(frontier) < 2:
+        return ()
+    return (
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": name,
+            "x": [(trade.slowdown_ratio - 1.0) * 100 for trade in frontier],
+            "y": [trade.saving_ratio * 100 for trade in frontier],
+            "line": {"color": colour, "width": 2.5, "shape": "hv", "dash": dash},
+            "hovertemplate": f"{name}<br>{_HOVER}<extra></extra>",
+        },
+    )
+
+
+def _mark(row: ComparisonRow) -> Json:
+    colour, symbol, size, *_ = _MARKS[row.role]
+    mark: dict[str, object] = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": row.label,
+        "showlegend": False,
+        "x": [(row.slowdown_ratio - 1.0) * 100],
+        "y": [row.saving_ratio * 100],
+        "marker": {"size": size, "symbol": symbol, "color": colour, "line": {"width": 2}},
+        "hovertemplate": f"{row.label}<br>{_HOVER}<br>{row.clocks}<extra></extra>",
+    }
+    if row.slowdown_interval is not None and row.saving_interval is not None:
+        mark["error_x"] = _error_bar(row.slowdown_ratio, row.slowdown_interval, colour)
+        mark["error_y"] = _error_bar(row.saving_ratio, row.saving_interval, colour)
+    return mark
+
+
+def _error_bar(middle_ratio: float, interval: Interval, colour: str) -> Json:
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [max(interval.high_ratio - middle_ratio, 0.0) * 100],
+        "arrayminus": [max(middle_ratio - interval.low_ratio, 0.0) * 100],
+        "color": colour,
+        "thickness": 1.5,
+        "width": 4,
+    }
+
+
+def _is_labelled(row: ComparisonRow, rows: Sequence[ComparisonRow]) -> bool:
+    """Whether the row stands alone enough for a label: not a rival that equals the baseline."""
+    first = next(
+        other
+        for other in rows
+        if (other.slowdown_ratio, other.saving_ratio) == (row.slowdown_ratio, row.saving_ratio)
+    )
+    return first is row
+
+
+def _label(row: ComparisonRow) -> Json:
+    *_, right_px, down_px = _MARKS[row.role]
+    saved = percent(row.saving_ratio, digit_count=1)
+    return {
+        "x": (row.slowdown_ratio - 1.0) * 100,
+        "y": row.saving_ratio * 100,
+        "text": row.label if row.role is Role.BASELINE else f"{row.label}: {saved}",
+        "showarrow": True,
+        "arrowhead": 0,
+        "arrowwidth": 1,
+        "arrowcolor": GREY,
+        "standoff": 8,
+        "ax": right_px,
+        "ay": down_px,
+        "font": {"size": 12},
+    }
+
+
+def _limit_line(limit_percent: float) -> Json:
+    return {
+        "type": "line",
+        "xref": "x",
+        "yref": "paper",
+        "x0": limit_percent,
+        "x1": limit_percent,
+        "y0": 0,
+        "y1": 1,
+        "layer": "below",
+        "line": {"color": GREY, "width": 1, "dash": "dash"},
+    }
+
+
+def _limit_label(limit_percent: float) -> Json:
+    return {
+        "x": limit_percent,
+        "xref": "x",
+        "y": 1,
+        "yref": "paper",
+        "xanchor": "left",
+        "yanchor": "top",
+        "text": f" compared at {change(1.0 + limit_percent / 100)} or less",
+        "showarrow": False,
+        "font": {"size": 11},
+    }
+
+
+def _ranges(
+    inputs: ReportInputs, statics: Sequence[StaticPoint], rows: Sequence[ComparisonRow]
+) -> tuple[list[float], list[float]]:
+    """What is shown at first, in percent: around the rows; the rest is a zoom away."""
+    marked = [(row.slowdown_ratio - 1.0) * 100 for row in rows]
+    trades = [
+        ((trade.slowdown_ratio - 1.0) * 100, trade.saving_ratio * 100)
+        for trade in (*statics, *inputs.pass_frontier, *inputs.kernel_frontier)
+    ]
+    fastest = min(time for time, _ in trades)
+    right = max(_LEAST_WIDTH, 1.6 * max(marked))
+    left = min(-0.27 * right, fastest - 0.5, min(marked) - 0.5)
+    savings = [saving for time, saving in trades if left <= time <= right]
+    savings += [row.saving_ratio * 100 for row in rows]
+    top = max(*savings, 1.0)
+    low = max(min(savings), -0.2 * top)
+    return [left, right], [low - 0.08 * top, 1.1 * top]

@@ -1,0 +1,124 @@
+"""The iteration as it runs under the plan: which clocks, from when to when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from joulewise.domain.plan import Plan, PlannedLaunch
+from joulewise.domain.points import OperatingPoint
+from joulewise.domain.sweep import Sweep
+from joulewise.domain.workload import Pass
+from joulewise.report.compare import CellReader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Neighbouring launches of one pass at one operating point."""
+
+    start_s: float
+    end_s: float
+    point: OperatingPoint
+    pass_: Pass
+    first_kernel: str
+    last_kernel: str
+    launch_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassBand:
+    """A part of the iteration that belongs to one pass."""
+
+    start_s: float
+    end_s: float
+    pass_: Pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointShare:
+    """How much of the iteration runs at one operating point."""
+
+    point: OperatingPoint
+    launch_count: int
+    time_s: float
+    baseline_energy_j: float
+    energy_j: float
+
+
+def stretches(plan: Plan, sweep: Sweep) -> tuple[Stretch, ...]:
+    """The launches in order, each as long as its cell says. Raises PlanError as `CellReader`.
+
+    Changing clocks takes no time here: the times are of kernels measured alone.
+    """
+    reader = CellReader.of(sweep)
+    now_s = 0.0
+    found: list[Stretch] = []
+    for (point, pass_), group in groupby(plan.launches, key=_setting_and_pass):
+        launches = list(group)
+        end_s = now_s + sum(reader.cell(launch.kernel, point)[0] for launch in launches)
+        found.append(
+            Stretch(
+                start_s=now_s,
+                end_s=end_s,
+                point=point,
+                pass_=pass_,
+                first_kernel=launches[0].kernel,
+                last_kernel=launches[-1].kernel,
+                launch_count=len(launches),
+            )
+        )
+        now_s = end_s
+    return tuple(found)
+
+
+def pass_bands(parts: Sequence[Stretch]) -> tuple[PassBand, ...]:
+    """Runs of stretches that belong to one pass."""
+    bands: list[PassBand] = []
+    for pass_, group in groupby(parts, key=lambda part: part.pass_):
+        members = list(group)
+        bands.append(
+            PassBand(start_s=members[0].start_s, end_s=members[-1].end_s, pass_=pass_)
+        )
+    return tuple(bands)
+
+
+def change_count(parts: Sequence[Stretch]) -> int:
+    """Changes of the operating point in an iteration, the one back to its start included."""
+    if not parts:
+        return 0
+    around = [*parts, parts[0]]
+    return sum(before.point != after.point for before, after in pairwise(around))
+
+
+def point_shares(plan: Plan, sweep: Sweep) -> tuple[PointShare, ...]:
+    """Launches, time and energy by operating point, longest first."""
+    reader = CellReader.of(sweep)
+    by_point: dict[OperatingPoint, list[PlannedLaunch]] = {}
+    for launch in plan.launches:
+        by_point.setdefault(launch.point, []).append(launch)
+    shares = [
+        _share(reader, sweep.baseline, point, launches) for point, launches in by_point.items()
+    ]
+    return tuple(sorted(shares, key=lambda share: -share.time_s))
+
+
+def _share(
+    reader: CellReader,
+    baseline: OperatingPoint,
+    point: OperatingPoint,
+    launches: Iterable[PlannedLaunch],
+) -> PointShare:
+    kernels = [launch.kernel for launch in launches]
+    cells = [reader.cell(kernel, point) for kernel in kernels]
+    return PointShare(
+        point=point,
+        launch_count=len(kernels),
+        time_s=sum(time_s for time_s, _ in cells),
+        baseline_energy_j=sum(reader.cell(kernel, baseline)[1] for kernel in kernels),
+        energy_j=sum(energy_j for _, energy_j in cells),
+    )
+
+
+def _setting_and_pass(launch: PlannedLaunch) -> tuple[OperatingPoint, Pass]:
+    return launch.point, launch.pass_

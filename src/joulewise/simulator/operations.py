@@ -1,0 +1,122 @@
+"""What each kernel does at each point, from the physics, computed once per point."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from joulewise.domain.errors import InputError
+from joulewise.domain.points import OperatingPoint
+from joulewise.domain.workload import KernelWork
+from joulewise.simulator.physics import SteadyTable, idle_power_w, steady_state
+from joulewise.simulator.spec import GpuSpec
+
+# A held clock may lie a rounding error below the listed one.
+_CLOCK_SLACK_RATIO = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """A kernel that runs back to back (or nothing) at one point, at thermal equilibrium.
+
+    `time_s` is the time per launch, 0 when idle; the clocks are as the board reports them.
+    """
+
+    time_s: float
+    power_w: float
+    sm_clock_mhz: int
+    mem_clock_mhz: int
+    is_power_capped: bool
+    is_throttled: bool = False
+
+
+class Operations:
+    """All operations of one set of works on one GPU.
+
+    A point is always computed for all works at once, so that a cell has the same bits
+    whichever cell of its point is asked for first.
+    """
+
+    def __init__(self, spec: GpuSpec, works: Sequence[KernelWork]) -> None:
+        """Name the kernels. Raises InputError for a kernel given twice."""
+        self.spec = spec
+        self.kernels = tuple(work.kernel for work in works)
+        self._works = tuple(works)
+        self._rows = {kernel: row for row, kernel in enumerate(self.kernels)}
+        if len(self._rows) < len(self.kernels):
+            twice = next(k for k in self._rows if self.kernels.count(k) > 1)
+            raise InputError(f"the kernel {twice!r} has more than one work", field="kernel")
+        self._tables: dict[OperatingPoint, SteadyTable] = {}
+        self._cells: dict[tuple[str, OperatingPoint], Operation] = {}
+        self._idle: dict[OperatingPoint, Operation] = {}
+
+    def check_kernel(self, kernel: str) -> None:
+        """Raise InputError for a kernel that has no work here."""
+        if kernel not in self._rows:
+            raise InputError(
+                f"no work is known for the kernel {kernel!r}",
+                field="kernel",
+                hint=f"Known: {', '.join(self.kernels) or 'none'}.",
+            )
+
+    def running(self, kernel: str, point: OperatingPoint) -> Operation:
+        """The kernel at the point, with a cool board."""
+        operation = self._cells.get((kernel, point))
+        if operation is None:
+            operation = self._operation(kernel, point)
+            self._cells[kernel, point] = operation
+        return operation
+
+    def throttled(self, kernel: str, point: OperatingPoint, power_w: float) -> Operation:
+        """The kernel at the point with its power held down to `power_w` by heat.
+
+        No regulator goes below the least power limit.
+        """
+        limit_w = max(power_w, self.spec.least_power_limit_w)
+        if point.power_limit_w is not None:
+            limit_w = min(limit_w, point.power_limit_w)
+        limit_w = min(limit_w, self.spec.default_power_limit_w)
+        held = self.running(kernel, replace(point, power_limit_w=limit_w))
+        return replace(held, is_power_capped=False, is_throttled=True)
+
+    def idle(self, point: OperatingPoint) -> Operation:
+        """Nothing running at the point: a clock left to the driver rests at its lowest."""
+        operation = self._idle.get(point)
+        if operation is None:
+            operation = self._idle_operation(point)
+            self._idle[point] = operation
+        return operation
+
+    def _operation(self, kernel: str, point: OperatingPoint) -> Operation:
+        table = self._tables.get(point)
+        if table is None:
+            table = steady_state(self.spec, self._works, [point])
+            self._tables[point] = table
+        row = self._rows[kernel]
+        return Operation(
+            time_s=float(table.time_s[row, 0]),
+            power_w=float(table.power_w[row, 0]),
+            sm_clock_mhz=self._listed_sm_clock_mhz(float(table.sm_clock_held_mhz[row, 0])),
+            mem_clock_mhz=point.mem_clock_mhz or self.spec.grid.mem_clocks_mhz[-1],
+            is_power_capped=bool(table.is_power_capped[row, 0]),
+        )
+
+    def _idle_operation(self, point: OperatingPoint) -> Operation:
+        grid = self.spec.grid
+        mem_clock_mhz = point.mem_clock_mhz or grid.mem_clocks_mhz[0]
+        state = next(s for s in self.spec.memory_states if s.mem_clock_mhz == mem_clock_mhz)
+        wanted_mhz = point.sm_clock_mhz or grid.sm_clocks_mhz[0]
+        held_mhz = min(wanted_mhz, state.sm_clock_ceiling_mhz or wanted_mhz)
+        return Operation(
+            time_s=0.0,
+            power_w=idle_power_w(self.spec, point),
+            sm_clock_mhz=self._listed_sm_clock_mhz(min(held_mhz, self.spec.sm_clock_max_mhz)),
+            mem_clock_mhz=mem_clock_mhz,
+            is_power_capped=False,
+        )
+
+    def _listed_sm_clock_mhz(self, clock_mhz: float) -> int:
+        clocks = self.spec.grid.sm_clocks_mhz
+        below = bisect_right(clocks, clock_mhz * (1.0 + _CLOCK_SLACK_RATIO)) - 1
+        return clocks[max(0, below)]

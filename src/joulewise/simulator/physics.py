@@ -1,0 +1,319 @@
+"""Time and board power of kernels at operating points, at thermal steady state, without noise.
+
+The model (clocks in GHz inside this module):
+
+* time: `t = launch + ((a/f)^p + (b/B)^p)^(1/p)`, a smooth maximum of computing at SM clock f
+  and traffic b at bandwidth B of the memory clock; a/f stands for caches and interconnect too;
+* voltage above its floor: `V = 1 + v1 x + v2 x^2`, x = softplus(f - knee); while the memory
+  clock is left to the driver, a second ramp adds to it;
+* power: `P = base + standby + c V^2 f + (C a V^2 + e b)/t`;
+* clock: a set clock is a maximum; a regulator lowers it until P keeps the set-point, which is
+  another one in the auto than in the locked memory state.
+
+Fitted to arXiv 2601.08539 (table 1, figures 3 and 4); see docs/calibration.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulewise.domain.points import OperatingPoint
+from joulewise.domain.workload import KernelWork
+from joulewise.simulator.spec import GpuSpec, MemoryState
+
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+_KNEE_WIDTH_GHZ = 0.03
+_MHZ_PER_GHZ = 1000.0
+# Clocks are listed 15 MHz apart: nearer than half a step is the clock that was set.
+_HELD_WITHIN_MHZ = 7.5
+_REGULATOR_STEP_COUNT = 60
+_REGULATOR_TOLERANCE_GHZ = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SteadyTable:
+    """Steady state of K kernels at P points; every array has the shape (K, P).
+
+    `power_w` is board power; energy per launch is `power_w * time_s`.
+    """
+
+    time_s: FloatArray
+    power_w: FloatArray
+    sm_clock_held_mhz: FloatArray
+    is_power_capped: BoolArray
+    is_clock_not_held: BoolArray
+
+    @property
+    def energy_j(self) -> FloatArray:
+        """Board energy per launch."""
+        return self.power_w * self.time_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KernelLoad:
+    """Kernel works as one device feels them; arrays of shape (K,).
+
+    `compute_cycle_count` is in units of 1e9 cycles (seconds x GHz); `memory_bytes` is the
+    traffic at full bandwidth that would take as long; the energies are those of one launch at
+    the voltage floor and at the top memory clock.
+    """
+
+    compute_cycle_count: FloatArray
+    memory_bytes: FloatArray
+    core_j: FloatArray
+    memory_j: FloatArray
+    set_point_ratio: FloatArray
+    overlap_exponent_ratio: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Cells:
+    """Everything that decides cells, flat: arrays of one length, clocks in GHz."""
+
+    target: FloatArray
+    cycles: FloatArray
+    traffic_s: FloatArray
+    exponent: FloatArray
+    core_j: FloatArray
+    memory_j: FloatArray
+    auto: FloatArray
+    fixed_w: FloatArray
+    set_point_w: FloatArray
+
+    def where(self, chosen: BoolArray) -> _Cells:
+        return _Cells(
+            target=self.target[chosen],
+            cycles=self.cycles[chosen],
+            traffic_s=self.traffic_s[chosen],
+            exponent=self.exponent[chosen],
+            core_j=self.core_j[chosen],
+            memory_j=self.memory_j[chosen],
+            auto=self.auto[chosen],
+            fixed_w=self.fixed_w[chosen],
+            set_point_w=self.set_point_w[chosen],
+        )
+
+
+def steady_state(
+    spec: GpuSpec,
+    works: Sequence[KernelWork],
+    points: Sequence[OperatingPoint],
+    *,
+    leakage_w: float = 0.0,
+) -> SteadyTable:
+    """Time, power and held clock of every work at every point.
+
+    `leakage_w` is the power by which the board deviates from its thermal steady state.
+    Raises NotSupported for a clock that the device does not list, a power limit out of its
+    range or arithmetic that it lacks.
+    """
+    return steady_state_of_load(spec, kernel_load(spec, works), points, leakage_w=leakage_w)
+
+
+def kernel_load(spec: GpuSpec, works: Sequence[KernelWork]) -> KernelLoad:
+    """Translate device-free works into what they ask of this device."""
+    cycles = _column(
+        work.flop_count
+        / (spec.flop_count_per_cycle(work.dtype) * work.compute_efficiency_ratio * 1e9)
+        for work in works
+    )
+    traffic = _column(work.traffic_bytes for work in works)
+    return KernelLoad(
+        compute_cycle_count=cycles,
+        memory_bytes=traffic / _column(work.memory_efficiency_ratio for work in works),
+        core_j=spec.core_w_per_ghz * _column(work.core_activity_ratio for work in works) * cycles,
+        memory_j=spec.memory_j_per_byte
+        * _column(work.memory_activity_ratio for work in works)
+        * traffic,
+        set_point_ratio=1.0 + _column(work.clock_offset_ratio for work in works),
+        overlap_exponent_ratio=_column(spec.overlap_exponent_ratio(work.kind) for work in works),
+    )
+
+
+def steady_state_of_load(
+    spec: GpuSpec,
+    load: KernelLoad,
+    points: Sequence[OperatingPoint],
+    *,
+    leakage_w: float = 0.0,
+) -> SteadyTable:
+    """`steady_state` of works already translated; what the calibration fits."""
+    # Many set clocks end in the same condition (above the chip's own maximum, say).
+    conditions = np.array([_condition(spec, point) for point in points], dtype=np.float64)
+    conditions = conditions.reshape(len(points), _CONDITION_COUNT)
+    distinct, which = np.unique(conditions, axis=0, return_inverse=True)
+    shape = (len(load.core_j), len(distinct))
+    cells = _cells(load, distinct, leakage_w)
+    clock, capped = _regulate(spec, cells)
+    time_s, power_w, _ = _evaluate(spec, cells, clock)
+    columns = which.reshape(-1)
+    held = (clock.reshape(shape) * _MHZ_PER_GHZ)[:, columns]
+    not_held = np.array([_is_above_ceiling(spec, point) for point in points], dtype=np.bool_)
+    return SteadyTable(
+        time_s=(time_s + spec.launch_s).reshape(shape)[:, columns],
+        power_w=power_w.reshape(shape)[:, columns],
+        sm_clock_held_mhz=held,
+        is_power_capped=capped.reshape(shape)[:, columns],
+        is_clock_not_held=np.broadcast_to(not_held, held.shape).copy(),
+    )
+
+
+def idle_power_w(spec: GpuSpec, point: OperatingPoint) -> float:
+    """Board power with nothing running: an auto clock rests at its lowest listed value."""
+    spec.check_point(point)
+    mem_clock_mhz = point.mem_clock_mhz or spec.grid.mem_clocks_mhz[0]
+    state = next(s for s in spec.memory_states if s.mem_clock_mhz == mem_clock_mhz)
+    wanted = float(point.sm_clock_mhz or spec.grid.sm_clocks_mhz[0])
+    clock = np.array([min(wanted, _ceiling_mhz(spec, state)) / _MHZ_PER_GHZ])
+    voltage, _ = _voltage(spec, clock, np.zeros(1))
+    tree_w = spec.clock_tree_w_per_ghz * voltage**2 * clock
+    return float(spec.base_w + state.standby_w + tree_w[0])
+
+
+def _column(values: Iterable[float]) -> FloatArray:
+    return np.array(list(values), dtype=np.float64)
+
+
+_CONDITION_COUNT = 6
+
+
+def _condition(spec: GpuSpec, point: OperatingPoint) -> tuple[float, ...]:
+    """Target clock (GHz), bandwidth, byte energy, standby power, auto state, set-point."""
+    spec.check_point(point)
+    is_auto = point.mem_clock_mhz is None
+    state = _memory_state(spec, point)
+    wanted = _ceiling_mhz(spec, state)
+    if point.sm_clock_mhz is not None:
+        wanted = min(wanted, float(point.sm_clock_mhz))
+    set_point_w = spec.auto_set_point_w if is_auto else spec.locked_set_point_w
+    if point.power_limit_w is not None:
+        set_point_w = min(set_point_w, point.power_limit_w)
+    return (
+        wanted / _MHZ_PER_GHZ,
+        state.bandwidth_bytes_per_s,
+        state.energy_ratio,
+        spec.base_w + state.standby_w,
+        float(is_auto),
+        set_point_w,
+    )
+
+
+def _memory_state(spec: GpuSpec, point: OperatingPoint) -> MemoryState:
+    """Under load the driver runs the memory at its top clock."""
+    wanted = point.mem_clock_mhz or spec.grid.mem_clocks_mhz[-1]
+    return next(state for state in spec.memory_states if state.mem_clock_mhz == wanted)
+
+
+def _ceiling_mhz(spec: GpuSpec, state: MemoryState) -> float:
+    if state.sm_clock_ceiling_mhz is None:
+        return spec.sm_clock_max_mhz
+    return min(spec.sm_clock_max_mhz, float(state.sm_clock_ceiling_mhz))
+
+
+def _is_above_ceiling(spec: GpuSpec, point: OperatingPoint) -> bool:
+    """Whether a clock was set that the chip or the memory state never lets it reach."""
+    if point.sm_clock_mhz is None:
+        return False
+    ceiling_mhz = _ceiling_mhz(spec, _memory_state(spec, point))
+    return point.sm_clock_mhz > ceiling_mhz + _HELD_WITHIN_MHZ
+
+
+def _cells(load: KernelLoad, conditions: FloatArray, leakage_w: float) -> _Cells:
+    shape = (len(load.core_j), len(conditions))
+    target, bandwidth, energy, fixed_w, auto, set_point_w = conditions.T
+
+    def by_kernel(column: FloatArray) -> FloatArray:
+        return np.repeat(column, shape[1])
+
+    def by_point(column: FloatArray) -> FloatArray:
+        return np.tile(column, shape[0])
+
+    return _Cells(
+        target=by_point(target),
+        cycles=by_kernel(load.compute_cycle_count),
+        traffic_s=(load.memory_bytes[:, None] / bandwidth).ravel(),
+        exponent=by_kernel(load.overlap_exponent_ratio),
+        core_j=by_kernel(load.core_j),
+        memory_j=(load.memory_j[:, None] * energy).ravel(),
+        auto=by_point(auto),
+        fixed_w=by_point(fixed_w + leakage_w),
+        set_point_w=(load.set_point_ratio[:, None] * set_point_w).ravel(),
+    )
+
+
+def _regulate(spec: GpuSpec, cells: _Cells) -> tuple[FloatArray, BoolArray]:
+    """Held clock (GHz) and whether the regulator lowered it.
+
+    Power rises with the clock, so a safeguarded Newton iteration from above finds the clock
+    that meets the set-point; below the lowest listed clock the regulator cannot go.
+    """
+    clock = cells.target.copy()
+    _, power_w, _ = _evaluate(spec, cells, clock)
+    capped = power_w > cells.set_point_w
+    if not capped.any():
+        return clock, capped
+    busy = cells.where(capped)
+    lowest = np.minimum(spec.grid.sm_clocks_mhz[0] / _MHZ_PER_GHZ, busy.target)
+    low, high = lowest.copy(), busy.target.copy()
+    at = high.copy()
+    for _ in range(_REGULATOR_STEP_COUNT):
+        _, power_w, slope = _evaluate(spec, busy, at)
+        excess = power_w - busy.set_point_w
+        high = np.where(excess > 0, at, high)
+        low = np.where(excess > 0, low, at)
+        following = at - excess / slope
+        inside = (following > low) & (following < high)
+        following = np.where(inside, following, 0.5 * (low + high))
+        moved = float(np.abs(following - at).max())
+        at = following
+        if moved < _REGULATOR_TOLERANCE_GHZ:
+            break
+    clock[capped] = at
+    return clock, capped
+
+
+def _evaluate(
+    spec: GpuSpec, cells: _Cells, clock: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Time without launch (s), power (W) and slope of power (W per GHz) at these clocks."""
+    compute_s = cells.cycles / clock
+    longer = np.maximum(compute_s, cells.traffic_s)
+    shorter = np.minimum(compute_s, cells.traffic_s)
+    minor = (shorter / longer) ** cells.exponent
+    time_s = longer * (1.0 + minor) ** (1.0 / cells.exponent)
+    computing = np.where(compute_s >= cells.traffic_s, 1.0, minor) / (1.0 + minor)
+    time_slope = -time_s * computing / clock
+    whole_s = time_s + spec.launch_s
+    voltage, voltage_slope = _voltage(spec, clock, cells.auto)
+    square, square_slope = voltage**2, 2.0 * voltage * voltage_slope
+    tree = spec.clock_tree_w_per_ghz
+    work_w = (cells.core_j * square + cells.memory_j) / whole_s
+    power_w = cells.fixed_w + tree * square * clock + work_w
+    slope = (
+        tree * (square_slope * clock + square)
+        + (cells.core_j * square_slope - work_w * time_slope) / whole_s
+    )
+    return time_s, power_w, slope
+
+
+def _voltage(spec: GpuSpec, clock: FloatArray, auto: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Voltage over its floor, and its slope per GHz."""
+    above, above_slope = _softplus(clock - spec.voltage_knee_mhz / _MHZ_PER_GHZ)
+    extra, extra_slope = _softplus(clock - spec.auto_voltage_knee_mhz / _MHZ_PER_GHZ)
+    linear, curve = spec.voltage_slope_ratio_per_ghz, spec.voltage_curve_ratio_per_ghz2
+    ramp = spec.auto_voltage_slope_ratio_per_ghz * auto
+    voltage = 1.0 + (linear + curve * above) * above + ramp * extra
+    slope = (linear + 2.0 * curve * above) * above_slope + ramp * extra_slope
+    return voltage, slope
+
+
+def _softplus(x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """A hinge at zero, rounded over the width of the knee, and its slope."""
+    root = np.sqrt(x * x + _KNEE_WIDTH_GHZ**2)
+    return 0.5 * (x + root), 0.5 * (1.0 + x / root)

@@ -1,0 +1,130 @@
+"""What a virtual GPU is made of: listed clocks and the parameters of its physics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from joulewise.domain.errors import NotSupported
+from joulewise.domain.points import ClockGrid, OperatingPoint
+from joulewise.domain.workload import Dtype, KernelKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryState:
+    """What the board does at one listed memory clock.
+
+    `standby_w` is drawn whether or not traffic flows; `energy_ratio` scales the energy of a
+    byte against that at the top memory clock; `sm_clock_ceiling_mhz` is the SM clock that this
+    state holds the core at or below (`None`: no ceiling).
+    """
+
+    mem_clock_mhz: int
+    bandwidth_bytes_per_s: float
+    standby_w: float
+    energy_ratio: float = 1.0
+    sm_clock_ceiling_mhz: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeakRate:
+    """Arithmetic of the whole chip in one SM clock cycle, for one number format."""
+
+    dtype: Dtype
+    flop_count_per_cycle: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSpec:
+    """One kind of GPU: its lists, and the physics of `joulewise.simulator.physics`.
+
+    `memory_states` holds one entry per listed memory clock, ascending. Voltage is relative to
+    its floor (1 = the floor). Set-points are the board powers that the regulator holds when
+    the power limit stands at `default_power_limit_w`; they lie below it.
+    """
+
+    name: str
+    source: str
+    is_calibrated: bool
+    grid: ClockGrid
+    memory_states: tuple[MemoryState, ...]
+    peak_rates: tuple[PeakRate, ...]
+
+    sm_clock_max_mhz: float
+    """The highest SM clock that the chip takes up by itself, whatever was set."""
+    launch_s: float
+    """Time of a launch that neither clock shortens."""
+    gemm_overlap_exponent_ratio: float
+    other_overlap_exponent_ratio: float
+
+    voltage_knee_mhz: float
+    voltage_slope_ratio_per_ghz: float
+    voltage_curve_ratio_per_ghz2: float
+    auto_voltage_knee_mhz: float
+    auto_voltage_slope_ratio_per_ghz: float
+
+    base_w: float
+    clock_tree_w_per_ghz: float
+    core_w_per_ghz: float
+    """Switching power of a fully busy core of activity 1, per GHz, at the voltage floor."""
+    memory_j_per_byte: float
+    """Energy of a byte of traffic of activity 1 at the top memory clock."""
+
+    auto_set_point_w: float
+    locked_set_point_w: float
+    default_power_limit_w: float
+    least_power_limit_w: float
+
+    def __post_init__(self) -> None:
+        """Check that lists and states belong together."""
+        states = tuple(state.mem_clock_mhz for state in self.memory_states)
+        if states != self.grid.mem_clocks_mhz:
+            raise ValueError(f"memory states {states} are not the listed memory clocks")
+        for clocks in (self.grid.sm_clocks_mhz, states):
+            if not clocks or list(clocks) != sorted(set(clocks)):
+                raise ValueError(f"clocks must ascend without repeats, got {clocks}")
+
+    def overlap_exponent_ratio(self, kind: KernelKind) -> float:
+        """How sharply the slower of computing and memory traffic sets the time."""
+        if kind is KernelKind.GEMM:
+            return self.gemm_overlap_exponent_ratio
+        return self.other_overlap_exponent_ratio
+
+    def flop_count_per_cycle(self, dtype: Dtype) -> float:
+        """Peak arithmetic per SM clock cycle. Raises NotSupported for a format it lacks."""
+        for rate in self.peak_rates:
+            if rate.dtype is dtype:
+                return rate.flop_count_per_cycle
+        known = ", ".join(rate.dtype for rate in self.peak_rates)
+        raise NotSupported(
+            f"{self.name} has no {dtype} arithmetic", hint=f"It computes in {known}."
+        )
+
+    def check_point(self, point: OperatingPoint) -> None:
+        """Raise NotSupported for a clock that is not listed or a limit out of range."""
+        if point.sm_clock_mhz not in (None, *self.grid.sm_clocks_mhz):
+            raise NotSupported(
+                f"{self.name} does not list the SM clock {point.sm_clock_mhz} MHz",
+                field="sm_clock_mhz",
+                hint=_nearest(point.sm_clock_mhz, self.grid.sm_clocks_mhz),
+            )
+        if point.mem_clock_mhz not in (None, *self.grid.mem_clocks_mhz):
+            raise NotSupported(
+                f"{self.name} does not list the memory clock {point.mem_clock_mhz} MHz",
+                field="mem_clock_mhz",
+                hint=_nearest(point.mem_clock_mhz, self.grid.mem_clocks_mhz),
+            )
+        limit_w = point.power_limit_w
+        if limit_w is None:
+            return
+        if not self.least_power_limit_w <= limit_w <= self.default_power_limit_w:
+            raise NotSupported(
+                f"{self.name} takes power limits of {self.least_power_limit_w:g} to "
+                f"{self.default_power_limit_w:g} W, not {limit_w:g} W",
+                field="power_limit_w",
+            )
+
+
+def _nearest(wanted: int | None, listed: tuple[int, ...]) -> str:
+    target = wanted or 0
+    nearest = sorted(sorted(listed, key=lambda clock: abs(clock - target))[:2])
+    return f"Nearest listed: {', '.join(str(clock) for clock in nearest)} MHz."

@@ -1,0 +1,263 @@
+"""Virtual GPUs behind the same ports as hardware. Only virtual time passes in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.errors import InputError, MeasurementError, NotPermitted
+from joulewise.domain.measurement import GpuSample, LoopTiming
+from joulewise.domain.points import AUTO, ClockGrid, OperatingPoint
+from joulewise.domain.ports import GpuIdentity, KernelLoop
+from joulewise.domain.session import DeviceSession
+from joulewise.domain.workload import KernelWork
+from joulewise.simulator.device_string import VirtualOptions, is_virtual, parse_device
+from joulewise.simulator.noise import QUIET, WindowKey, window_noise
+from joulewise.simulator.operations import Operations
+from joulewise.simulator.presets import preset
+from joulewise.simulator.spec import GpuSpec
+from joulewise.simulator.virtual_board import VirtualBoard
+from joulewise.simulator.virtual_time import UNITS_PER_S, seconds, units
+
+__all__ = ["VirtualGpu", "VirtualLoop", "VirtualRunner", "is_virtual", "open_virtual"]
+
+
+def open_virtual(device: str, works: Sequence[KernelWork]) -> DeviceSession:
+    """Open a virtual GPU on which these works can run.
+
+    Args:
+        device: such as `virtual:rtx3080ti,noise=0,seed=7`; see `device_string.OPTIONS`.
+        works: one work per kernel; may be empty where nothing shall run.
+
+    Raises:
+        InputError: unknown device, option or value, or a kernel with two works.
+    """
+    options = parse_device(device)
+    spec = preset(options.preset)
+    operations = Operations(spec, works)
+    board = VirtualBoard(operations, options)
+    return DeviceSession(
+        gpu=VirtualGpu(spec, board, options),
+        runner=VirtualRunner(operations, board, options),
+    )
+
+
+class VirtualGpu:
+    """A `Gpu` made of physics."""
+
+    def __init__(self, spec: GpuSpec, board: VirtualBoard, options: VirtualOptions) -> None:
+        """Show this board under its device string."""
+        self._spec = spec
+        self._board = board
+        self._options = options
+        self._identity = _identity(spec, options)
+
+    @property
+    def identity(self) -> GpuIdentity:
+        """Which virtual GPU this is."""
+        return self._identity
+
+    @property
+    def energy_counter_period_s(self) -> float:
+        """How often the energy counter moves."""
+        return seconds(self._board.counter.period_units)
+
+    def clock_grid(self) -> ClockGrid:
+        """Clocks that the preset lists."""
+        return self._spec.grid
+
+    def sample(self) -> GpuSample:
+        """Read every sensor. Raises DeviceLost."""
+        self._board.check()
+        return self._board.sample()
+
+    def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
+        """Go to the counter's next movement. Raises MeasurementError if it is too far."""
+        self._board.check()
+        timeout_units = _duration_units(timeout_s)
+        board = self._board
+        wait_units = board.counter.next_tick_units(board.now_units) - board.now_units
+        if wait_units > timeout_units:
+            board.advance(timeout_units)
+            raise MeasurementError(
+                f"the energy counter did not move within {timeout_s:g} s",
+                hint=f"It moves every {self.energy_counter_period_s:g} s: wait longer.",
+            )
+        board.advance(wait_units)
+        return board.sample()
+
+    def wait(self, duration_s: float) -> None:
+        """Let virtual time pass. Raises DeviceLost."""
+        self._board.check()
+        self._board.advance(_duration_units(duration_s))
+
+    def request(self, point: OperatingPoint) -> None:
+        """Ask for a point. Raises NotPermitted, NotSupported, DeviceLost."""
+        self._check_control()
+        self._spec.check_point(point)
+        self._board.want(point)
+
+    def reset(self) -> None:
+        """Give every knob back. Raises NotPermitted, DeviceLost."""
+        self._check_control()
+        self._board.want(AUTO)
+
+    def _check_control(self) -> None:
+        self._board.check()
+        if self._options.is_control_denied:
+            raise NotPermitted(
+                f"{self._spec.name}: this account may not set clocks",
+                hint="Open the virtual device without control=denied; "
+                "on hardware, run as root or through the control service.",
+            )
+
+
+class VirtualRunner:
+    """A `KernelRunner` on one virtual board."""
+
+    def __init__(
+        self, operations: Operations, board: VirtualBoard, options: VirtualOptions
+    ) -> None:
+        """Run the kernels of these operations."""
+        self._operations = operations
+        self._board = board
+        self._options = options
+        self._is_looping = False
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """Kernels that can run."""
+        return self._operations.kernels
+
+    def loop(self, kernel: str, *, run: str) -> AbstractContextManager[KernelLoop]:
+        """Run `kernel` back to back inside the block, from the next counter tick on."""
+        return self._loop(kernel, run)
+
+    @contextmanager
+    def _loop(self, kernel: str, run: str) -> Iterator[KernelLoop]:
+        self._operations.check_kernel(kernel)
+        board = self._board
+        board.check()
+        if self._is_looping:
+            raise MeasurementError(
+                f"another kernel is running; {kernel!r} has to wait",
+                hint="Leave the block of the first loop before the next one.",
+            )
+        # Begun on a tick, every loop meets the counter in the same phase.
+        board.advance(-board.now_units % board.counter.period_units)
+        loop = VirtualLoop(board, self._options, kernel, run)
+        self._is_looping = True
+        board.load(kernel)
+        try:
+            yield loop
+        finally:
+            loop.close()
+            self._is_looping = False
+
+
+class VirtualLoop:
+    """A `KernelLoop` on one virtual board."""
+
+    def __init__(self, board: VirtualBoard, options: VirtualOptions, kernel: str, run: str) -> None:
+        """Belong to a measuring run."""
+        self._board = board
+        self._options = options
+        self._kernel = kernel
+        self._run = run
+        self._is_open = True
+        self._is_in_window = False
+
+    def begin_window(self, window: int) -> None:
+        """Start a window, with the noise of its key, at the start of a launch."""
+        self._check()
+        if self._is_in_window:
+            raise MeasurementError("a window is already open", hint="End it first.")
+        board = self._board
+        key = WindowKey(
+            seed=self._options.seed,
+            run=self._run,
+            kernel=self._kernel,
+            point_label=board.point.label,
+            window=window,
+            is_power_capped=board.operation.is_power_capped,
+        )
+        board.blur(window_noise(self._options.noise_level, key))
+        board.start_pacing()
+        self._is_in_window = True
+
+    def run_for(self, duration_s: float) -> None:
+        """Keep the GPU loaded that long."""
+        self._check()
+        self._board.advance(_duration_units(duration_s))
+
+    def end_window(self) -> LoopTiming:
+        """Launches finished and their time; waits for the first one where none has."""
+        self._check()
+        if not self._is_in_window:
+            raise MeasurementError("no window is open", hint="Begin one first.")
+        board = self._board
+        missing_launches = 1.0 - _launches(board)
+        if missing_launches > 0:
+            missing_s = missing_launches * board.launch_time_s()
+            board.advance(math.ceil(missing_s * UNITS_PER_S))
+        timing = _timing(board)
+        self._close_window()
+        return timing
+
+    def close(self) -> None:
+        """Stop the kernel; an open window is dropped."""
+        self._close_window()
+        self._board.load(None)
+        self._is_open = False
+
+    def _close_window(self) -> None:
+        self._board.blur(QUIET)
+        self._board.stop_pacing()
+        self._is_in_window = False
+
+    def _check(self) -> None:
+        self._board.check()
+        if not self._is_open:
+            raise MeasurementError(
+                f"{self._kernel!r} runs no more", hint="Use the loop inside its block."
+            )
+
+
+def _identity(spec: GpuSpec, options: VirtualOptions) -> GpuIdentity:
+    caveats = [Caveat(kind=CaveatKind.SIMULATED_DEVICE, seen=f"virtual {spec.name}")]
+    if not spec.is_calibrated:
+        caveats.append(
+            Caveat(kind=CaveatKind.UNCALIBRATED, seen=f"parameters of {spec.name} are estimates")
+        )
+    return GpuIdentity(
+        spec=options.spec,
+        name=spec.name,
+        uuid=f"GPU-virtual-{options.preset}-{options.seed}",
+        is_simulated=True,
+        caveats=tuple(caveats),
+    )
+
+
+def _launches(board: VirtualBoard) -> float:
+    return sum(seconds(pace.duration_units) / pace.time_s for pace in board.paces())
+
+
+def _timing(board: VirtualBoard) -> LoopTiming:
+    """Whole launches; at a constant pace their time is exactly so many times one launch."""
+    paces = board.paces()
+    launches = _launches(board)
+    launch_count = max(1, math.floor(launches))
+    if len(paces) == 1:
+        return LoopTiming(launch_count=launch_count, elapsed_s=launch_count * paces[0].time_s)
+    duration_s = seconds(sum(pace.duration_units for pace in paces))
+    return LoopTiming(launch_count=launch_count, elapsed_s=duration_s * launch_count / launches)
+
+
+def _duration_units(duration_s: float) -> int:
+    if not (math.isfinite(duration_s) and duration_s >= 0):
+        raise InputError(
+            f"a duration must be zero or more seconds, got {duration_s}", field="duration_s"
+        )
+    return units(duration_s)

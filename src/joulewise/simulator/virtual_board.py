@@ -1,0 +1,274 @@
+"""A virtual board in motion: time, clocks in force, temperature and counters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from joulewise.domain.errors import DeviceLost
+from joulewise.domain.measurement import GpuSample
+from joulewise.domain.points import AUTO, OperatingPoint
+from joulewise.simulator.boards import BoardSpec, board
+from joulewise.simulator.device_string import VirtualOptions
+from joulewise.simulator.noise import QUIET, WindowNoise, board_gain
+from joulewise.simulator.operations import Operation, Operations
+from joulewise.simulator.sensors import EnergyCounter, PowerMeter, Stretch
+from joulewise.simulator.thermal import SNAP_C, Drift
+from joulewise.simulator.virtual_time import UNITS_PER_S, seconds, units
+
+_NEVER = 2**80
+
+# Another process takes turns with the kernel and draws some power of its own. Its heat is
+# left out, so that a window measured again afterwards is clean at once.
+_FOREIGN_TIME_RATIO = 1.25
+_FOREIGN_POWER_W = 25.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How long the kernel ran at one time per launch."""
+
+    time_s: float
+    duration_units: int
+
+
+def board_of(options: VirtualOptions) -> BoardSpec:
+    """The preset's board with what the device string changes."""
+    spec = board(options.preset)
+    thermal, sensors = spec.thermal, spec.sensors
+    if options.ambient_c is not None:
+        thermal = replace(thermal, ambient_c=options.ambient_c)
+    if options.counter_period_s is not None:
+        sensors = replace(sensors, energy_period_s=options.counter_period_s)
+    lag_s = spec.transition_lag_s if options.lag_s is None else options.lag_s
+    return BoardSpec(thermal=thermal, sensors=sensors, transition_lag_s=lag_s)
+
+
+class VirtualBoard:
+    """The state of one virtual GPU; time moves only in `advance`.
+
+    Between two events (a requested point takes effect, the board settles or gets too hot,
+    a foreign process comes or goes …) power follows one law, so any span costs a few
+    evaluations, however long it is.
+    """
+
+    def __init__(self, operations: Operations, options: VirtualOptions) -> None:
+        """Idle, settled, every knob with the driver, at time zero."""
+        self._operations = operations
+        self._spec = board_of(options)
+        self._gain_ratio = board_gain(options.noise_level, options.seed)
+        self._lost_at = _moment(options.lost_after_s)
+        self._counter_reset_at = _moment(options.counter_reset_s)
+        self._foreign_from = _moment(options.foreign_from_s)
+        self._foreign_to = _moment(options.foreign_to_s)
+        self._due_at = _NEVER
+        self._wanted = AUTO
+        self.point = AUTO
+        """The operating point in force."""
+        self._kernel: str | None = None
+        self._noise = QUIET
+        self._throttled_cell: tuple[str, OperatingPoint] | None = None
+        self._paces: list[Pace] | None = None
+        self._now = 0
+        self.counter = EnergyCounter(units(self._spec.sensors.energy_period_s))
+        self._meter = PowerMeter(self._spec.sensors.power_window_s)
+        self._capped_units = 0
+        self._throttled_units = 0
+        self._temp_c = self._spec.thermal.equilibrium_c(operations.idle(AUTO).power_w)
+        self._drift: Drift | None = None
+        self._drift_start = 0
+        self.operation: Operation = operations.idle(AUTO)
+        """What the board does now."""
+        self._next_event = 0
+        self._enter()
+
+    @property
+    def now_units(self) -> int:
+        """Virtual time since the device was opened."""
+        return self._now
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another process is on the GPU."""
+        return self._foreign_from <= self._now < self._foreign_to
+
+    def check(self) -> None:
+        """Raise DeviceLost once the device has gone."""
+        if self._now >= self._lost_at:
+            raise DeviceLost(
+                f"the virtual GPU was lost after {seconds(self._lost_at):g} s",
+                hint="Open the device without lost_after.",
+            )
+
+    def want(self, point: OperatingPoint) -> None:
+        """Install a request; it takes effect after the transition lag."""
+        self._wanted = point
+        self._due_at = self._now + units(self._spec.transition_lag_s)
+        self._handle_events()
+
+    def load(self, kernel: str | None) -> None:
+        """Run this kernel back to back from now on, or nothing."""
+        self._kernel = kernel
+        self._throttled_cell = None
+        self._enter()
+
+    def blur(self, noise: WindowNoise) -> None:
+        """Apply these factors to time and power from now on."""
+        self._noise = noise
+        self._enter()
+
+    def start_pacing(self) -> None:
+        """Note from now on how long the kernel ran at which time per launch."""
+        self._paces = []
+
+    def stop_pacing(self) -> None:
+        """Drop the notes."""
+        self._paces = None
+
+    def paces(self) -> tuple[Pace, ...]:
+        """The notes since `start_pacing`, neighbours of equal time per launch as one."""
+        return tuple(self._paces or ())
+
+    def advance(self, duration_units: int) -> None:
+        """Let time pass. Raises DeviceLost when the device goes meanwhile."""
+        end = self._now + duration_units
+        while self._now < end:
+            self._pass_until(min(end, self._next_event))
+            if self._now >= self._next_event:
+                self.check()
+                self._handle_events()
+
+    def launch_time_s(self) -> float:
+        """Time per launch, as blurred now."""
+        foreign_ratio = _FOREIGN_TIME_RATIO if self.is_foreign else 1.0
+        return self.operation.time_s * self._noise.time_ratio * foreign_ratio
+
+    def sample(self) -> GpuSample:
+        """Read every sensor."""
+        resolution_c = self._spec.sensors.temp_resolution_c
+        power_w = self._meter.power_w()
+        return GpuSample(
+            time_s=seconds(self._now),
+            energy_j=self.counter.energy_j,
+            power_w=self._read_power_w() if power_w is None else power_w,
+            sm_clock_mhz=self.operation.sm_clock_mhz,
+            mem_clock_mhz=self.operation.mem_clock_mhz,
+            temp_c=round(self._temperature_c() / resolution_c) * resolution_c,
+            power_capped_s=seconds(self._capped_units),
+            thermally_throttled_s=seconds(self._throttled_units),
+            other_process_count=int(self.is_foreign),
+        )
+
+    def _read_power_w(self) -> float:
+        """What the sensor makes of the power at thermal equilibrium."""
+        own_w = self.operation.power_w * self._noise.power_ratio
+        return (own_w + (_FOREIGN_POWER_W if self.is_foreign else 0.0)) * self._gain_ratio
+
+    def _temperature_c(self) -> float:
+        if self._drift is None:
+            return self._temp_c
+        return self._drift.temp_c(seconds(self._now - self._drift_start))
+
+    def _pass_until(self, stop: int) -> None:
+        """Account for a span without events."""
+        duration = stop - self._now
+        thermal = self._spec.thermal
+        stretch = Stretch(
+            start_units=self._now,
+            stop_units=stop,
+            power_w=self._read_power_w(),
+            drift=self._drift,
+            drift_start_units=self._drift_start,
+            leakage_w_per_c=thermal.leakage_w_per_c * self._noise.power_ratio * self._gain_ratio,
+        )
+        self.counter.add(stretch)
+        self._meter.add(stretch)
+        self._capped_units += duration * self.operation.is_power_capped
+        self._throttled_units += duration * self.operation.is_throttled
+        if self._paces is not None:
+            self._pace(duration)
+        self._now = stop
+
+    def _pace(self, duration: int) -> None:
+        time_s = self.launch_time_s()
+        paces = self._paces or []
+        if paces and paces[-1].time_s == time_s:
+            duration += paces.pop().duration_units
+        self._paces = [*paces, Pace(time_s=time_s, duration_units=duration)]
+
+    def _handle_events(self) -> None:
+        if self._now >= self._counter_reset_at:
+            self.counter.start_anew()
+            self._counter_reset_at = _NEVER
+        if self._now >= self._due_at:
+            if self._wanted != self.point:
+                self._throttled_cell = None
+            self.point = self._wanted
+            self._due_at = _NEVER
+        self._enter()
+
+    def _enter(self) -> None:
+        """Find the law that holds from now on, and when it ends."""
+        thermal = self._spec.thermal
+        temp_c = self._temperature_c()
+        kernel, cool = self._kernel, self._cool_operation()
+        is_too_hot = (
+            kernel is not None and thermal.equilibrium_c(cool.power_w) > thermal.slowdown_temp_c
+        )
+        self.operation = cool
+        if kernel is not None and is_too_hot and self._is_throttling(kernel, temp_c):
+            self._throttled_cell = (kernel, self.point)
+            self.operation = self._operations.throttled(
+                kernel, self.point, thermal.slowdown_power_w()
+            )
+        self._start_drift(temp_c)
+        is_warming_up = is_too_hot and not self.operation.is_throttled
+        self._next_event = self._find_next_event(is_warming_up=is_warming_up)
+
+    def _cool_operation(self) -> Operation:
+        if self._kernel is None:
+            return self._operations.idle(self.point)
+        return self._operations.running(self._kernel, self.point)
+
+    def _is_throttling(self, kernel: str, temp_c: float) -> bool:
+        """Too hot now, or already throttling: the same cell does not flicker."""
+        is_at_limit = temp_c >= self._spec.thermal.slowdown_temp_c - SNAP_C
+        return is_at_limit or self._throttled_cell == (kernel, self.point)
+
+    def _start_drift(self, temp_c: float) -> None:
+        thermal = self._spec.thermal
+        equilibrium_c = thermal.equilibrium_c(self.operation.power_w)
+        self._drift_start = self._now
+        if abs(temp_c - equilibrium_c) <= SNAP_C:
+            self._drift, self._temp_c = None, equilibrium_c
+            return
+        self._drift = Drift(
+            from_c=temp_c,
+            equilibrium_c=equilibrium_c,
+            time_constant_s=thermal.drift_time_constant_s(),
+        )
+
+    def _find_next_event(self, *, is_warming_up: bool) -> int:
+        events = [
+            self._due_at,
+            self._lost_at,
+            self._counter_reset_at,
+            self._foreign_from,
+            self._foreign_to,
+        ]
+        if self._drift is not None:
+            events.append(self._after(self._drift.settles_after_s))
+            if is_warming_up:
+                slowdown_c = self._spec.thermal.slowdown_temp_c - SNAP_C
+                events.append(self._after(self._drift.reaches_after_s(slowdown_c)))
+        return min((event for event in events if event > self._now), default=_NEVER)
+
+    def _after(self, duration_s: float) -> int:
+        """The first unit by which this much time has certainly passed."""
+        if math.isinf(duration_s):
+            return _NEVER
+        return self._now + math.ceil(duration_s * UNITS_PER_S) + 1
+
+
+def _moment(after_s: float | None) -> int:
+    return _NEVER if after_s is None else units(after_s)

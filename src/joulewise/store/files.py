@@ -1,0 +1,69 @@
+"""Reading whole files, and one clear sentence where that fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from joulewise.domain.errors import InputError
+
+
+def read_bytes(path: Path) -> bytes:
+    """All bytes of a file.
+
+    Raises:
+        InputError: it is missing, a folder, not readable.
+    """
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise file_error(error, path, doing="read") from error
+
+
+def read_text(path: Path) -> str:
+    """Text of a UTF-8 file, with or without a byte order mark.
+
+    Raises:
+        InputError: it cannot be read, or is not UTF-8; `row` is then the line below the header.
+    """
+    raw = read_bytes(path)
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line_count_above = raw[: error.start].count(b"\n")
+        raise InputError(
+            "the file is not UTF-8 text",
+            file=str(path),
+            row=line_count_above or None,
+            hint="Save it as UTF-8.",
+        ) from error
+
+
+def file_error(error: OSError | ValueError, path: Path, *, doing: str) -> InputError:
+    """Say what the operating system refused; `doing` is 'read' or 'written'."""
+    verb = "read" if doing == "read" else "written"
+    if isinstance(error, FileNotFoundError):
+        if doing == "read":
+            return InputError("there is no such file", file=str(path), hint="Check the path.")
+        return InputError(
+            "the folder it should go to does not exist",
+            file=str(path),
+            hint=f"Make the folder {path.parent} first.",
+        )
+    if isinstance(error, IsADirectoryError):
+        return InputError("this is a folder, not a file", file=str(path), hint="Name a file.")
+    if isinstance(error, NotADirectoryError):
+        return InputError(
+            f"it cannot be {verb}: a part of its path is a file, not a folder",
+            file=str(path),
+            hint="Check the path.",
+        )
+    if isinstance(error, PermissionError):
+        return InputError(
+            f"it may not be {verb} by this account",
+            file=str(path),
+            hint="Change the permissions or choose another place.",
+        )
+    reason = getattr(error, "strerror", None) or str(error)
+    return InputError(
+        f"it cannot be {verb}: {reason}", file=str(path), hint="Choose another place."
+    )

@@ -1,0 +1,56 @@
+"""`import`: tables that others measured, turned into sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from joulewise.domain.sweep import Sweep
+from joulewise.store.importers import import_csv, import_kernel_tuner, import_perseus
+from joulewise.store.sweeps import write_sweep_parquet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvColumns:
+    """Which column holds what, as `COLUMN` or `COLUMN:UNIT`."""
+
+    kernel: str
+    sm_clock: str
+    time: str
+    mem_clock: str | None = None
+    energy: str | None = None
+    power: str | None = None
+    power_limit: str | None = None
+
+
+def import_csv_to_file(file: Path, columns: CsvColumns, out: Path) -> Sweep:
+    """Import any CSV by its column names. Raises InputError."""
+    return _written(
+        import_csv(
+            file,
+            kernel=columns.kernel,
+            sm_clock=columns.sm_clock,
+            mem_clock=columns.mem_clock,
+            time=columns.time,
+            energy=columns.energy,
+            power=columns.power,
+            power_limit=columns.power_limit,
+        ),
+        out,
+    )
+
+
+def import_kernel_tuner_to_file(files: Sequence[Path], out: Path) -> Sweep:
+    """Import Kernel Tuner caches. Raises InputError."""
+    return _written(import_kernel_tuner(files), out)
+
+
+def import_perseus_to_file(file: Path, out: Path) -> Sweep:
+    """Import a Perseus profile. Raises InputError."""
+    return _written(import_perseus(file), out)
+
+
+def _written(sweep: Sweep, out: Path) -> Sweep:
+    write_sweep_parquet(sweep, out)
+    return sweep

@@ -1,0 +1,67 @@
+"""`verify`: a plan run afresh beside its baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from joulewise.control.lease import hold
+from joulewise.control.state import default_state_dir
+from joulewise.domain.errors import InputError
+from joulewise.domain.plan import Plan, Verification
+from joulewise.domain.ports import GpuIdentity, Progress
+from joulewise.measure.settings import MeasureSettings
+from joulewise.measure.verify import verify_plan
+from joulewise.store.documents import plan_sha256, read_plan, write_verification
+from joulewise.workflow.devices import open_session
+from joulewise.workflow.workloads import load_workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyJob:
+    """What `verify` was asked for; the workload defaults to the one that the plan names."""
+
+    plan: Path
+    device: str
+    workload: str | None
+    pair_count: int
+    out: Path | None
+
+
+def verify_to_file(job: VerifyJob, progress: Progress) -> Verification:
+    """Verify a plan. Raises InputError for a plan that was made for another device."""
+    plan = read_plan(job.plan)
+    workload = load_workload(job.workload if job.workload is not None else plan.workload)
+    session = open_session(job.device, workload)
+    _refuse_other_device(plan, session.gpu.identity, job.plan)
+    lacking = [one.kernel for one in plan.launches if one.kernel not in session.runner.kernels]
+    if lacking:
+        raise InputError(
+            f"the plan launches {lacking[0]!r}, which the workload {workload.name!r} lacks",
+            file=str(job.plan),
+            hint="Name the workload that the plan was made for with --workload.",
+        )
+    with hold(session.gpu, state_dir=default_state_dir()) as lease:
+        seen = verify_plan(
+            session,
+            lease,
+            plan,
+            pair_count=job.pair_count,
+            settings=MeasureSettings(),
+            plan_sha256=plan_sha256(plan),
+            progress=progress,
+        )
+    if job.out is not None:
+        write_verification(seen, job.out)
+    return seen
+
+
+def _refuse_other_device(plan: Plan, identity: GpuIdentity, file: Path) -> None:
+    """Clocks of one GPU model mean nothing on another."""
+    if plan.device_name != identity.name:
+        raise InputError(
+            f"the plan was made for {plan.device_name}, and this is {identity.name}",
+            file=str(file),
+            field="device_name",
+            hint="Measure and plan on this device.",
+        )

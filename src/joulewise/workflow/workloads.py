@@ -1,0 +1,50 @@
+"""Workloads by name or file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from joulewise.domain.plan import Plan
+from joulewise.domain.workload import Launch, Workload
+from joulewise.store.documents import read_workload
+from joulewise.workload.builtin import (
+    builtin_names,
+    builtin_workload,
+    describe_builtin,
+    is_builtin,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadLine:
+    """One built-in workload."""
+
+    workload: str
+    description: str
+
+
+def workload_lines() -> tuple[WorkloadLine, ...]:
+    """Every built-in workload."""
+    return tuple(
+        WorkloadLine(workload=name, description=describe_builtin(name)) for name in builtin_names()
+    )
+
+
+def load_workload(text: str) -> Workload:
+    """A file if there is one of that name, else a built-in. Raises InputError for neither."""
+    path = Path(text)
+    if not is_builtin(text) and (path.suffix == ".json" or path.exists()):
+        return read_workload(path)
+    return builtin_workload(text)
+
+
+def load_optional_workload(text: str | None) -> Workload | None:
+    """`None` stands for each kernel of the sweep once."""
+    return None if text is None else load_workload(text)
+
+
+def workload_of_plan(plan: Plan) -> Workload:
+    """The iteration that a plan was made for; what its kernels compute is not in a plan."""
+    launches = tuple(Launch(kernel=one.kernel, pass_=one.pass_) for one in plan.launches)
+    return Workload(name=plan.workload, launches=launches)
