@@ -43,7 +43,7 @@ def clock_list(text: str | None, *, field: str) -> tuple[int | None, ...] | None
     for part in (piece.strip() for piece in text.split(",")):
         if part == "auto":
             clocks.append(None)
-        elif part.isascii() and part.isdecimal() and 0 < int(part[:9]) and len(part) < 9:  # noqa: PLR2004
+        elif part.isascii() and part.isdecimal() and int(part[:9]) > 0 and len(part) < 9:  # noqa: PLR2004
             clocks.append(int(part))
         else:
             raise InputError(

@@ -27,9 +27,7 @@ def clock_caveats(
     limit already explains a lower SM clock.
     """
     held_mem_mhz = _mean_mhz([sample.mem_clock_mhz for sample in samples])
-    missed = [
-        _missed("memory clock", point.mem_clock_mhz, held_mem_mhz, grid.mem_clocks_mhz)
-    ]
+    missed = [_missed("memory clock", point.mem_clock_mhz, held_mem_mhz, grid.mem_clocks_mhz)]
     sm_clock_mhz = held_sm_clock_mhz(samples)
     is_below = None not in (sm_clock_mhz, point.sm_clock_mhz) and (
         (sm_clock_mhz or 0) < (point.sm_clock_mhz or 0)

@@ -16,9 +16,9 @@ class MeasureSettings:
     `coarse_counter_period_count` periods a window says so by a caveat.
 
     A cell is warm when the temperature sensor has not moved for `steady_s`, and `soak_s`
-    after that; past `warm_up_max_s` it is measured anyway, with a caveat. Load is given in
-    steps of `step_s`, after each of which the sensor is read. Idle power is read after
-    `idle_settle_s` without load. A broken window is repeated up to `repeat_count` times.
+    after that; past `warm_up_max_s` it is measured anyway, with a caveat. Time passes in
+    steps of `step_s`, after each of which the sensor is read; the same holds without load
+    before idle power is read. A broken window is repeated up to `repeat_count` times.
     `seed` draws the order of points and kernels.
     """
 
@@ -30,7 +30,6 @@ class MeasureSettings:
     steady_s: float = 10.0
     soak_s: float = 20.0
     warm_up_max_s: float = 300.0
-    idle_settle_s: float = 5.0
     repeat_count: int = 5
     seed: int = 0
 
@@ -39,7 +38,7 @@ class MeasureSettings:
         for name in ("window_s", "step_s", "warm_up_max_s"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name} must be a positive time", field=name)
-        for name in ("steady_s", "soak_s", "idle_settle_s", "repeat_count", "seed"):
+        for name in ("steady_s", "soak_s", "repeat_count", "seed"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise InputError(f"{name} must not be negative", field=name)
         for name in ("window_count", "counter_period_count"):

@@ -85,7 +85,9 @@ def log_ratio_interval(
         raise MeasurementError("a ratio needs positive values")
     log_ratios = [math.log(a / b) for a, b in zip(numerators, denominators, strict=True)]
     low, high = median_interval(log_ratios, seed=seed)
-    return math.exp(median(log_ratios)), Interval(low_ratio=math.exp(low), high_ratio=math.exp(high))
+    return math.exp(median(log_ratios)), Interval(
+        low_ratio=math.exp(low), high_ratio=math.exp(high)
+    )
 
 
 def _bootstrap_interval(sample: NDArray[np.float64], seed: int) -> tuple[float, float]:

@@ -142,9 +142,7 @@ def _finish(raw: RawWindow, gpu: Gpu, point: OperatingPoint, settings: MeasureSe
 
 def _disturbances(raw: RawWindow) -> tuple[Caveat, ...]:
     caveats = []
-    foreign_count = max(
-        raw.start.other_process_count or 0, raw.end.other_process_count or 0
-    )
+    foreign_count = max(raw.start.other_process_count or 0, raw.end.other_process_count or 0)
     if foreign_count:
         caveats.append(
             Caveat(

@@ -10,9 +10,7 @@ _ROUND_COUNT = 10
 _TINY = 1e-12
 
 
-def smooth_residuals(
-    residual: FloatTable, precision: FloatTable, factor_count: int
-) -> FloatTable:
+def smooth_residuals(residual: FloatTable, precision: FloatTable, factor_count: int) -> FloatTable:
     """Offsets of points plus a product of kernel and point factors, at every cell.
 
     Alternating ridge regressions with priors learned from the factors themselves, so that

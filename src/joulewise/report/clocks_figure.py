@@ -52,7 +52,7 @@ def clocks_figure(parts: Sequence[Stretch]) -> Figure | None:
         return None
     shown = parts[:MOST_STRETCHES]
     layout: dict[str, object] = {
-        "height": 110 + 170 * len(knobs),
+        "height": 110 + 190 * len(knobs),
         "margin": {"l": 60, "r": 24, "t": 34, "b": 56},
         "hovermode": "x",
         "showlegend": False,

@@ -80,8 +80,10 @@ def _of_cells(inputs: ReportInputs) -> list[tuple[Caveat, str]]:
     return [
         (
             examples[kind],
-            f"In {count(len(found))} of the {count(measured_count)} cells of the sweep; "
-            f"the plan uses {count(len(found & used))} of them.",
+            (
+                f"In {count(len(found))} of the {count(measured_count)} cells of the sweep; "
+                f"the plan uses {count(len(found & used))} of them."
+            ),
         )
         for kind, found in cells.items()
     ]

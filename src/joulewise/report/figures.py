@@ -45,7 +45,7 @@ def figure(traces: Sequence[Json], layout: Json) -> Figure:
 def axis(title: str, extra: Json) -> dict[str, object]:
     """A quiet axis: thin grid, no box; keys of `extra` come on top."""
     return {
-        "title": {"text": title, "standoff": 12},
+        "title": {"text": title, "standoff": 12, "font": {"size": 13}},
         "gridwidth": 1,
         "zeroline": False,
         "showline": False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from joulewise.domain.plan import FrontierPoint, Interval
@@ -19,14 +20,16 @@ from joulewise.report.wording import change, percent
 
 _HOVER = "time %{x:+.2f} %<br>energy saved %{y:.2f} %"
 _LEAST_WIDTH = 12.0  # percent of the baseline's time that is shown at least to the right
-_MARKS: dict[Role, tuple[str, str, int, int, int]] = {
-    # colour, symbol, size, and where the label stands (pixels right of and below the mark)
-    Role.BASELINE: (GREY, "square", 11, 64, -22),
-    Role.BEST_STATIC: (GREY, "triangle-up", 13, 78, 26),
-    Role.BEST_PASS: (ORANGE, "triangle-down", 13, -82, -22),
-    Role.PROMISED: (TEAL, "diamond-open", 13, -84, -26),
-    Role.VERIFIED: (TEAL, "diamond", 13, 92, 30),
+_MARKS: dict[Role, tuple[str, str, int]] = {  # colour, symbol, size
+    Role.BASELINE: (GREY, "square", 11),
+    Role.BEST_STATIC: (GREY, "triangle-up", 13),
+    Role.BEST_PASS: (ORANGE, "triangle-down", 13),
+    Role.PROMISED: (TEAL, "diamond-open", 13),
+    Role.VERIFIED: (TEAL, "diamond", 13),
 }
+_HEIGHT_PX, _ROOM_PX = 500, 104  # of the figure; of what stands above and below the axes
+_LABEL_RIGHT_PX, _LABEL_GAP_PX = 44, 21
+_LEFT_SIDE_RATIO = 0.6  # marks further right have their labels on the left
 
 
 def frontier_figure(inputs: ReportInputs) -> Figure:
@@ -42,8 +45,8 @@ def frontier_figure(inputs: ReportInputs) -> Figure:
     return figure(
         traces,
         {
-            "height": 500,
-            "margin": {"l": 60, "r": 24, "t": 44, "b": 60},
+            "height": _HEIGHT_PX,
+            "margin": {"l": 64, "r": 24, "t": 44, "b": _ROOM_PX - 44},
             "hovermode": "closest",
             "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
             "xaxis": axis(
@@ -57,7 +60,7 @@ def frontier_figure(inputs: ReportInputs) -> Figure:
             "shapes": [_limit_line(limit_percent)],
             "annotations": [
                 _limit_label(limit_percent),
-                *(_label(row) for row in rows if _is_labelled(row, rows)),
+                *_labels(rows, x_range, y_range),
             ],
         },
     )
@@ -80,7 +83,7 @@ def _frontier_trace(
     frontier: Sequence[FrontierPoint], name: str, colour: str, dash: str
 ) -> tuple[Json, ...]:
     """A frontier as steps: between two plans there is none, so that the left one counts."""
-    if len(frontier) < 2:
+    if not frontier[1:]:  # a line needs two ends
         return ()
     return (
         {
@@ -96,7 +99,7 @@ def _frontier_trace(
 
 
 def _mark(row: ComparisonRow) -> Json:
-    colour, symbol, size, *_ = _MARKS[row.role]
+    colour, symbol, size = _MARKS[row.role]
     mark: dict[str, object] = {
         "type": "scatter",
         "mode": "markers",
@@ -104,7 +107,12 @@ def _mark(row: ComparisonRow) -> Json:
         "showlegend": False,
         "x": [(row.slowdown_ratio - 1.0) * 100],
         "y": [row.saving_ratio * 100],
-        "marker": {"size": size, "symbol": symbol, "color": colour, "line": {"width": 2}},
+        "marker": {
+            "size": size,
+            "symbol": symbol,
+            "color": colour,
+            "line": {"width": 2, "color": colour},
+        },
         "hovertemplate": f"{row.label}<br>{_HOVER}<br>{row.clocks}<extra></extra>",
     }
     if row.slowdown_interval is not None and row.saving_interval is not None:
@@ -125,32 +133,38 @@ def _error_bar(middle_ratio: float, interval: Interval, colour: str) -> Json:
     }
 
 
-def _is_labelled(row: ComparisonRow, rows: Sequence[ComparisonRow]) -> bool:
-    """Whether the row stands alone enough for a label: not a rival that equals the baseline."""
-    first = next(
-        other
-        for other in rows
-        if (other.slowdown_ratio, other.saving_ratio) == (row.slowdown_ratio, row.saving_ratio)
-    )
-    return first is row
-
-
-def _label(row: ComparisonRow) -> Json:
-    *_, right_px, down_px = _MARKS[row.role]
-    saved = percent(row.saving_ratio, digit_count=1)
-    return {
-        "x": (row.slowdown_ratio - 1.0) * 100,
-        "y": row.saving_ratio * 100,
-        "text": row.label if row.role is Role.BASELINE else f"{row.label}: {saved}",
-        "showarrow": True,
-        "arrowhead": 0,
-        "arrowwidth": 1,
-        "arrowcolor": GREY,
-        "standoff": 8,
-        "ax": right_px,
-        "ay": down_px,
-        "font": {"size": 12},
-    }
+def _labels(
+    rows: Sequence[ComparisonRow], x_range: Sequence[float], y_range: Sequence[float]
+) -> list[Json]:
+    """A label beside every mark, pushed down where it would cover the one above."""
+    px_per_percent = (_HEIGHT_PX - _ROOM_PX) / (y_range[1] - y_range[0])
+    labels: list[Json] = []
+    lowest_px = -math.inf
+    for row in sorted(rows, key=lambda row: -row.saving_ratio):
+        mark_px = (y_range[1] - row.saving_ratio * 100) * px_per_percent
+        label_px = max(mark_px - _LABEL_GAP_PX / 2, lowest_px + _LABEL_GAP_PX)
+        lowest_px = label_px
+        time = (row.slowdown_ratio - 1.0) * 100
+        is_left = time <= x_range[0] + _LEFT_SIDE_RATIO * (x_range[1] - x_range[0])
+        labels.append(
+            {
+                "x": time,
+                "y": row.saving_ratio * 100,
+                "text": f"{row.label}: {percent(row.saving_ratio, digit_count=1)}",
+                "showarrow": True,
+                "arrowhead": 0,
+                "arrowwidth": 1,
+                "arrowcolor": GREY,
+                "standoff": 8,
+                "xanchor": "left" if is_left else "right",
+                "ax": _LABEL_RIGHT_PX if is_left else -_LABEL_RIGHT_PX,
+                "ay": label_px - mark_px,
+                "bgcolor": "rgba(255,255,255,0)",
+                "borderpad": 1,
+                "font": {"size": 12},
+            }
+        )
+    return labels
 
 
 def _limit_line(limit_percent: float) -> Json:
@@ -188,7 +202,10 @@ def _ranges(
     marked = [(row.slowdown_ratio - 1.0) * 100 for row in rows]
     trades = [
         ((trade.slowdown_ratio - 1.0) * 100, trade.saving_ratio * 100)
-        for trade in (*statics, *inputs.pass_frontier, *inputs.kernel_frontier)
+        for trade in (*inputs.pass_frontier, *inputs.kernel_frontier)
+    ]
+    trades += [
+        ((static.slowdown_ratio - 1.0) * 100, static.saving_ratio * 100) for static in statics
     ]
     fastest = min(time for time, _ in trades)
     right = max(_LEAST_WIDTH, 1.6 * max(marked))

@@ -10,6 +10,7 @@ from joulewise.report.wording import change, counted, energy, figure_text
 
 MOST_BARS = 20
 _LABEL_LENGTH = 34
+_MOST_POINTS = 2
 
 
 def savings_figure(savings: Sequence[KernelSaving]) -> Figure | None:
@@ -77,7 +78,7 @@ def savings_figure(savings: Sequence[KernelSaving]) -> Figure | None:
 
 def clocks_label(saving: KernelSaving) -> str:
     """The operating points of a kernel, SM / memory in MHz."""
-    if len(saving.points) > 2:
+    if len(saving.points) > _MOST_POINTS:
         return counted(len(saving.points), "operating point")
     return ", ".join(point.label for point in saving.points)
 

@@ -77,9 +77,7 @@ def pass_bands(parts: Sequence[Stretch]) -> tuple[PassBand, ...]:
     bands: list[PassBand] = []
     for pass_, group in groupby(parts, key=lambda part: part.pass_):
         members = list(group)
-        bands.append(
-            PassBand(start_s=members[0].start_s, end_s=members[-1].end_s, pass_=pass_)
-        )
+        bands.append(PassBand(start_s=members[0].start_s, end_s=members[-1].end_s, pass_=pass_))
     return tuple(bands)
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from joulewise.domain.plan import Interval, Plan, Status, Verification
+from joulewise.domain.plan import Plan, Status, Verification
 from joulewise.report.compare import ComparisonRow, Role
 from joulewise.report.wording import change, percent, points
 
 _LEAST_SHOWN_RATIO = 0.0005  # below 0.05 points two savings read the same
 
 
-def verdict(
-    plan: Plan, verification: Verification | None, rows: Sequence[ComparisonRow]
-) -> str:
+def verdict(plan: Plan, verification: Verification | None, rows: Sequence[ComparisonRow]) -> str:
     """The sentence under which the whole report stands; `rows` as from `comparison_rows`."""
     if plan.status is Status.NO_GAIN:
         return (
@@ -29,16 +27,15 @@ def verdict(
     return _verified(plan, verification, rows)
 
 
-def _verified(
-    plan: Plan, verification: Verification, rows: Sequence[ComparisonRow]
-) -> str:
-    saved = _with_interval(verification.saving_ratio, verification.saving_interval)
-    time = (
-        f"{change(verification.slowdown_ratio)} time "
-        f"({_changes(verification.slowdown_interval)}){_allowed(plan)}"
-    )
+def _verified(plan: Plan, verification: Verification, rows: Sequence[ComparisonRow]) -> str:
+    saved = percent(verification.saving_ratio, digit_count=1)
+    time = f"{change(verification.slowdown_ratio)} time{_allowed(plan)}"
     if verification.saving_interval.low_ratio <= 0.0:
-        return f"No saving shown: fresh runs used {saved} less energy at {time}."
+        low, high = verification.saving_interval.low_ratio, verification.saving_interval.high_ratio
+        return (
+            f"No saving shown: on fresh runs the plan saves between {percent(low)} and "
+            f"{percent(high)} energy at {time}."
+        )
     if verification.is_within_budget is False:
         return (
             f"The promise on time is not shown to hold: fresh runs took {time} and used "
@@ -53,8 +50,8 @@ def _verified(
 def _allowed(plan: Plan) -> str:
     budget_ratio = plan.request.max_slowdown_ratio
     if budget_ratio is None:
-        return ", with no bound on time"
-    return f", where {change(1.0 + budget_ratio)} was allowed"
+        return " (no bound on time)"
+    return f" (allowed: {change(1.0 + budget_ratio)})"
 
 
 def _lead_over_static(saving_ratio: float, rows: Sequence[ComparisonRow]) -> str:
@@ -64,19 +61,7 @@ def _lead_over_static(saving_ratio: float, rows: Sequence[ComparisonRow]) -> str
         return ""
     lead_ratio = saving_ratio - static.saving_ratio
     if lead_ratio > _LEAST_SHOWN_RATIO:
-        return f"; {points(lead_ratio)} more than the best single operating point saves"
+        return f", {points(lead_ratio)} more than the best single operating point saves"
     if lead_ratio < -_LEAST_SHOWN_RATIO:
-        return f"; {points(-lead_ratio)} less than the best single operating point saves"
+        return f", {points(-lead_ratio)} less than the best single operating point saves"
     return "; the best single operating point saves as much"
-
-
-def _with_interval(saving_ratio: float, interval: Interval) -> str:
-    return (
-        f"{percent(saving_ratio, digit_count=1)} "
-        f"({percent(interval.low_ratio, digit_count=1)} to "
-        f"{percent(interval.high_ratio, digit_count=1)})"
-    )
-
-
-def _changes(interval: Interval) -> str:
-    return f"{change(interval.low_ratio)} to {change(interval.high_ratio)}"

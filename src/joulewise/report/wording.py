@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import unicodedata
 
 from joulewise.domain.points import OperatingPoint
@@ -73,7 +74,7 @@ def shortened(name: str, length_count: int) -> str:
     """A name of at most `length_count` characters; both ends of kernel names tell most."""
     if len(name) <= length_count:
         return name
-    head = (length_count - 1 + 1) // 2
+    head = length_count // 2
     return f"{name[:head]}…{name[len(name) - (length_count - 1 - head) :]}"
 
 
@@ -87,6 +88,6 @@ def _scaled(value: float, steps: tuple[tuple[float, str, float], ...]) -> str:
     magnitude = abs(value)
     unit, factor = next((unit, factor) for least, unit, factor in steps if magnitude >= least)
     shown = magnitude * factor
-    digit_count = 3 if shown < 10 else 2 if shown < 100 else 1
+    digit_count = max(3 - int(math.log10(max(shown, 1.0))), 0)  # four digits
     sign = _MINUS if value < 0 else ""
     return f"{sign}{shown:,.{digit_count}f}{_THIN}{unit}".replace(",", _THIN)

@@ -171,7 +171,7 @@ def _ratio(text: str) -> float | None:
     match = _RATIO.fullmatch(text)
     if match is None:
         return None
-    value = float(match[1]) / (100.0 if match[2] else 1.0)
+    value = _scaled(match[1], 0.01 if match[2] else 1.0)
     return value if 0 <= value < 1 else None
 
 
@@ -179,8 +179,13 @@ def _duration(text: str) -> float | None:
     match = _DURATION.fullmatch(text)
     if match is None:
         return None
-    value = float(match[1]) * _SCALE_S[match[2].lower()]
+    value = _scaled(match[1], _SCALE_S[match[2].lower()])
     return value if value >= 0 else None
+
+
+def _scaled(text: str, factor: float) -> float:
+    """The number people mean: 0.45 % is 0.0045, not the float next to it."""
+    return float(f"{float(text) * factor:.15g}") if factor != 1 else float(text)
 
 
 def _counter_period(text: str) -> float | None:

@@ -28,7 +28,7 @@ from joulewise.simulator.spec import GpuSpec, MemoryState
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-_KNEE_WIDTH_GHZ = 0.03
+KNEE_WIDTH_GHZ = 0.03
 _MHZ_PER_GHZ = 1000.0
 # Clocks are listed 15 MHz apart: nearer than half a step is the clock that was set.
 _HELD_WITHIN_MHZ = 7.5
@@ -145,9 +145,7 @@ def steady_state_of_load(
 ) -> SteadyTable:
     """`steady_state` of works already translated; what the calibration fits."""
     # Many set clocks end in the same condition (above the chip's own maximum, say).
-    conditions = np.array([_condition(spec, point) for point in points], dtype=np.float64)
-    conditions = conditions.reshape(len(points), _CONDITION_COUNT)
-    distinct, which = np.unique(conditions, axis=0, return_inverse=True)
+    distinct, which = np.unique(point_conditions(spec, points), axis=0, return_inverse=True)
     shape = (len(load.core_j), len(distinct))
     cells = _cells(load, distinct, leakage_w)
     clock, capped = _regulate(spec, cells)
@@ -162,6 +160,17 @@ def steady_state_of_load(
         is_power_capped=capped.reshape(shape)[:, columns],
         is_clock_not_held=np.broadcast_to(not_held, held.shape).copy(),
     )
+
+
+def point_conditions(spec: GpuSpec, points: Sequence[OperatingPoint]) -> FloatArray:
+    """What each point means on this device, shape (P, 6).
+
+    Columns: highest clock (GHz), bandwidth (bytes/s), energy of a byte against that at the top
+    memory clock, power whatever runs (W), 1 in the auto memory state, set-point (W).
+    Raises NotSupported as `steady_state` does.
+    """
+    rows = [_condition(spec, point) for point in points]
+    return np.array(rows, dtype=np.float64).reshape(len(rows), _CONDITION_COUNT)
 
 
 def idle_power_w(spec: GpuSpec, point: OperatingPoint) -> float:
@@ -184,7 +193,6 @@ _CONDITION_COUNT = 6
 
 
 def _condition(spec: GpuSpec, point: OperatingPoint) -> tuple[float, ...]:
-    """Target clock (GHz), bandwidth, byte energy, standby power, auto state, set-point."""
     spec.check_point(point)
     is_auto = point.mem_clock_mhz is None
     state = _memory_state(spec, point)
@@ -315,5 +323,5 @@ def _voltage(spec: GpuSpec, clock: FloatArray, auto: FloatArray) -> tuple[FloatA
 
 def _softplus(x: FloatArray) -> tuple[FloatArray, FloatArray]:
     """A hinge at zero, rounded over the width of the knee, and its slope."""
-    root = np.sqrt(x * x + _KNEE_WIDTH_GHZ**2)
+    root = np.sqrt(x * x + KNEE_WIDTH_GHZ**2)
     return 0.5 * (x + root), 0.5 * (1.0 + x / root)

@@ -90,7 +90,7 @@ class EnergyCounter:
         quanta_per_period = round(stretch.power_w * seconds(self.period_units) * _QUANTA_PER_J)
         steady = quanta_per_period * (stop_units - start_units)
         drift_j = stretch.drift_energy_j(start_units, stop_units)
-        return steady + round(drift_j * _QUANTA_PER_J * self.period_units)
+        return steady
 
 
 class PowerMeter:

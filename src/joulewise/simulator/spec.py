@@ -101,17 +101,18 @@ class GpuSpec:
 
     def check_point(self, point: OperatingPoint) -> None:
         """Raise NotSupported for a clock that is not listed or a limit out of range."""
-        if point.sm_clock_mhz not in (None, *self.grid.sm_clocks_mhz):
+        sm, mem = point.sm_clock_mhz, point.mem_clock_mhz
+        if sm is not None and sm not in self.grid.sm_clocks_mhz:
             raise NotSupported(
-                f"{self.name} does not list the SM clock {point.sm_clock_mhz} MHz",
+                f"{self.name} does not list the SM clock {sm} MHz",
                 field="sm_clock_mhz",
-                hint=_nearest(point.sm_clock_mhz, self.grid.sm_clocks_mhz),
+                hint=_nearest(sm, self.grid.sm_clocks_mhz),
             )
-        if point.mem_clock_mhz not in (None, *self.grid.mem_clocks_mhz):
+        if mem is not None and mem not in self.grid.mem_clocks_mhz:
             raise NotSupported(
-                f"{self.name} does not list the memory clock {point.mem_clock_mhz} MHz",
+                f"{self.name} does not list the memory clock {mem} MHz",
                 field="mem_clock_mhz",
-                hint=_nearest(point.mem_clock_mhz, self.grid.mem_clocks_mhz),
+                hint=_nearest(mem, self.grid.mem_clocks_mhz),
             )
         limit_w = point.power_limit_w
         if limit_w is None:
@@ -124,7 +125,6 @@ class GpuSpec:
             )
 
 
-def _nearest(wanted: int | None, listed: tuple[int, ...]) -> str:
-    target = wanted or 0
-    nearest = sorted(sorted(listed, key=lambda clock: abs(clock - target))[:2])
+def _nearest(wanted: int, listed: tuple[int, ...]) -> str:
+    nearest = sorted(sorted(listed, key=lambda clock: abs(clock - wanted))[:2])
     return f"Nearest listed: {', '.join(str(clock) for clock in nearest)} MHz."

@@ -14,9 +14,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-SNAP_C = 0.5
+SNAP_C = 1.0
 """Nearer than this the board counts as settled, so that a settled cell keeps no trace of
-what ran before it."""
+what ran before it. It is the resolution of the temperature sensors: whoever waits until a
+reading rests for 10 s has arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

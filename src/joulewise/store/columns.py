@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from joulewise.domain.errors import InputError
 
 
@@ -15,16 +13,20 @@ from joulewise.domain.errors import InputError
 class Rule:
     """Which numbers a column may hold, ends included."""
 
-    lowest: float
-    highest: float
+    bounds: tuple[float, float]
     is_whole: bool = False
+
+    def allows(self, value: float) -> bool:
+        """Whether a number may stand here; NaN may not."""
+        lowest, highest = self.bounds
+        return lowest <= value <= highest and not (self.is_whole and value != math.floor(value))
 
 
 # Wide enough for anything measured, narrow enough that sums and ratios stay finite.
-POSITIVE = Rule(lowest=1e-15, highest=1e15)
-SCATTER = Rule(lowest=0.0, highest=1e15)
-CLOCK = Rule(lowest=1.0, highest=100_000.0, is_whole=True)
-COUNT = Rule(lowest=1.0, highest=1e15, is_whole=True)
+POSITIVE = Rule(bounds=(1e-15, 1e15))
+SCATTER = Rule(bounds=(0.0, 1e15))
+CLOCK = Rule(bounds=(1.0, 100_000.0), is_whole=True)
+COUNT = Rule(bounds=(1.0, 1e15), is_whole=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +50,19 @@ def numbers(texts: Sequence[str], rule: Rule, field: Field) -> list[float]:
     if any("_" in text for text in texts):  # float() takes 1_000, CSV does not
         row = next(row for row, text in enumerate(texts, start=1) if "_" in text)
         raise _not_a_number(texts[row - 1], row, field)
-    table = np.asarray(values)
-    is_bad = ~((table >= rule.lowest) & (table <= rule.highest))
-    if rule.is_whole:
-        is_bad |= table != np.floor(table)
-    if is_bad.any():
-        index = int(np.argmax(is_bad))
-        raise _outside(values[index], texts[index], rule, field, index + 1)
+    check(values, texts, rule, field)
     return values
+
+
+def check(values: Sequence[float], texts: Sequence[str], rule: Rule, field: Field) -> None:
+    """Hold values against a rule; `texts` is how they stand in the file.
+
+    Raises:
+        InputError: a value is outside.
+    """
+    for row, value in enumerate(values, start=1):
+        if not rule.allows(value):
+            raise _outside(value, texts[row - 1], rule, field, row)
 
 
 def numbers_or_auto(texts: Sequence[str], rule: Rule, field: Field) -> list[float | None]:
@@ -115,7 +122,9 @@ def _at(texts: Sequence[str], text: str, message: str, field: Field) -> InputErr
 
 def _checked(text: str, row: int, rule: Rule, field: Field) -> float:
     value = _number(text, row, rule, field)
-    if not rule.lowest <= value <= rule.highest or (rule.is_whole and value != math.floor(value)):
+    if not rule.bounds[0] <= value <= rule.bounds[1] or (
+        rule.is_whole and value != math.floor(value)
+    ):
         raise _outside(value, text, rule, field, row)
     return value
 
@@ -149,8 +158,8 @@ def _outside(value: float, text: str, rule: Rule, field: Field, row: int) -> Inp
         message = "NaN is not a measurement"
     elif math.isinf(value):
         message = f"{_shown(text)} is not a finite number"
-    elif value < 0 or (value == 0 and rule.lowest > 0):
-        bound = "positive" if rule.lowest > 0 else "zero or more"
+    elif value < 0 or (value == 0 and rule.bounds[0] > 0):
+        bound = "positive" if rule.bounds[0] > 0 else "zero or more"
         message = f"{_shown(text)} must be {bound}"
     elif rule.is_whole and value != math.floor(value):
         message = f"{_shown(text)} must be a whole number"

@@ -6,10 +6,9 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from joulewise.domain.errors import InputError
-from joulewise.store.files import read_text
+from joulewise.store.files import decode_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,17 +20,16 @@ class TextTable:
     row_count: int
 
 
-def read_text_table(path: Path) -> TextTable:
-    """Read a CSV file: commas, double quotes, UTF-8, any line ends; blank lines do not count.
+def read_text_table(raw: bytes, file: str) -> TextTable:
+    """Read CSV: commas, double quotes, UTF-8, any line ends; blank lines do not count.
 
     Column names are stripped; a column without a name (pandas writes its index so) is dropped.
 
     Raises:
-        InputError: the file cannot be read, is empty, has no data rows, names a column twice,
+        InputError: the file is not UTF-8, is empty, has no data rows, names a column twice,
             quotes wrongly, or has a row with too few or too many fields.
     """
-    file = str(path)
-    rows = _rows(read_text(path), file)
+    rows = _rows(decode_text(raw, file), file)
     if not rows:
         raise InputError("the file is empty", file=file, hint="It needs a header and rows.")
     header = [name.strip() for name in rows.pop(0)]

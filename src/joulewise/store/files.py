@@ -19,20 +19,19 @@ def read_bytes(path: Path) -> bytes:
         raise file_error(error, path, doing="read") from error
 
 
-def read_text(path: Path) -> str:
-    """Text of a UTF-8 file, with or without a byte order mark.
+def decode_text(raw: bytes, file: str) -> str:
+    """Text of UTF-8 bytes, with or without a byte order mark.
 
     Raises:
-        InputError: it cannot be read, or is not UTF-8; `row` is then the line below the header.
+        InputError: they are not UTF-8; `row` is then the data row below a header line.
     """
-    raw = read_bytes(path)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line_count_above = raw[: error.start].count(b"\n")
         raise InputError(
             "the file is not UTF-8 text",
-            file=str(path),
+            file=file,
             row=line_count_above or None,
             hint="Save it as UTF-8.",
         ) from error

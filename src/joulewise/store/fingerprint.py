@@ -24,9 +24,7 @@ def sweep_sha256(sweep: Sweep) -> str:
         sweep.energy_std_j,
         sweep.window_count,
     )
-    columns = [
-        None if table is None else table[sweep.is_present].tolist() for table in tables
-    ]
+    columns = [None if table is None else table[sweep.is_present].tolist() for table in tables]
     cells = [
         (kernel, *_knobs(point))
         for k, kernel in enumerate(sweep.kernels)

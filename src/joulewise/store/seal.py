@@ -31,6 +31,8 @@ def require_seal(sealed: bytes, file: str) -> None:
     Raises:
         InputError: not Parquet, cut off, not written by joulewise, or damaged.
     """
+    if not sealed:
+        raise InputError("the file is empty", file=file, hint="Repeat what wrote it.")
     if not sealed.startswith(_MAGIC):
         raise InputError(
             "the file is not Parquet",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from pathlib import Path
 
 from joulewise.domain.errors import InputError
 from joulewise.domain.points import OperatingPoint
@@ -43,7 +42,7 @@ OPTIONAL_COLUMNS = (
 )
 
 
-def read_sweep_csv(path: Path) -> Sweep:
+def sweep_from_csv(raw: bytes, file: str) -> Sweep:
     """Read a native sweep CSV.
 
     Columns `kernel, sm_clock_mhz, mem_clock_mhz, time_s, energy_j` and optional
@@ -53,7 +52,7 @@ def read_sweep_csv(path: Path) -> Sweep:
     Raises:
         InputError: anything wrong with the file, with row and field.
     """
-    table = read_text_table(path)
+    table = read_text_table(raw, file)
     _check_columns(table)
     _check_version(table)
     counts = _optional(table, "window_count", COUNT)
@@ -79,9 +78,7 @@ def sweep_csv(sweep: Sweep) -> str:
     Raises:
         InputError: the baseline is not the one that a reader of the CSV would take.
     """
-    measured = [
-        point for p, point in enumerate(sweep.points) if bool(sweep.is_present[:, p].any())
-    ]
+    measured = [point for p, point in enumerate(sweep.points) if bool(sweep.is_present[:, p].any())]
     if not measured or assumed_baseline(measured) != sweep.baseline:
         raise InputError(
             f"CSV cannot say that {sweep.baseline.label} is the baseline",

@@ -19,7 +19,7 @@ from joulewise.store.seal import BLANK, SEAL_KEY, require_seal, seal
 from joulewise.store.sweep_rows import Placement, operating_points
 
 if TYPE_CHECKING:
-    import polars
+    import polars as pl
 
 SCHEMA_VERSION = 1
 METADATA_KEY = "joulewise"
@@ -58,7 +58,7 @@ def sweep_parquet(sweep: Sweep) -> bytes:
 
     rows, columns = np.nonzero(sweep.is_present)
     points = [sweep.points[p] for p in columns]
-    data: dict[str, polars.Series] = {
+    data: dict[str, pl.Series] = {
         "kernel": pl.Series([sweep.kernels[k] for k in rows], dtype=pl.String),
         "sm_clock_mhz": pl.Series([point.sm_clock_mhz for point in points], dtype=pl.Int64),
         "mem_clock_mhz": pl.Series([point.mem_clock_mhz for point in points], dtype=pl.Int64),
@@ -120,7 +120,7 @@ def _read_header(text: str, file: str) -> SweepHeader:
     return decode_document(raw, SweepHeader, file)
 
 
-def _sweep(header: SweepHeader, frame: polars.DataFrame) -> Sweep:
+def _sweep(header: SweepHeader, frame: pl.DataFrame) -> Sweep:
     columns: Mapping[str, Sequence[float | None]] = frame.to_dict(as_series=False)
     kernels = cast("Sequence[str]", columns["kernel"])
     points = operating_points(

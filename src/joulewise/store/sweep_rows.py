@@ -159,9 +159,7 @@ def _height(point: OperatingPoint) -> tuple[float, float, float]:
     )
 
 
-def _require_baseline(
-    rows: SweepRows, kernels: Sequence[str], baseline: OperatingPoint
-) -> None:
+def _require_baseline(rows: SweepRows, kernels: Sequence[str], baseline: OperatingPoint) -> None:
     covered = {kernel for kernel, point in rows.cells if point == baseline}
     for kernel in kernels:
         if kernel not in covered:

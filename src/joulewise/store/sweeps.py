@@ -8,7 +8,7 @@ from joulewise.domain.sweep import Sweep
 from joulewise.store.atomic import write_atomically
 from joulewise.store.files import read_bytes
 from joulewise.store.fingerprint import sweep_sha256
-from joulewise.store.sweep_csv import read_sweep_csv, sweep_csv
+from joulewise.store.sweep_csv import sweep_csv, sweep_from_csv
 from joulewise.store.sweep_parquet import sweep_from_parquet, sweep_parquet
 
 __all__ = ["read_sweep", "sweep_sha256", "write_sweep_csv", "write_sweep_parquet"]
@@ -23,7 +23,7 @@ def read_sweep(path: Path) -> Sweep:
     raw = read_bytes(path)
     if raw.startswith(b"PAR1") or path.suffix == ".parquet":
         return sweep_from_parquet(raw, str(path))
-    return read_sweep_csv(path)
+    return sweep_from_csv(raw, str(path))
 
 
 def write_sweep_parquet(sweep: Sweep, path: Path) -> None:

@@ -37,8 +37,8 @@ def device_lines() -> tuple[DeviceLine, ...]:
             name=spec.name,
             is_simulated=True,
             is_calibrated=spec.is_calibrated,
-            sm_clock_count=len(spec.sm_clocks_mhz),
-            mem_clock_count=len(spec.mem_clocks_mhz),
+            sm_clock_count=len(spec.grid.sm_clocks_mhz),
+            mem_clock_count=len(spec.grid.mem_clocks_mhz),
         )
         for name, spec in specs
     )

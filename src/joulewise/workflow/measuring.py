@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from joulewise.control.lease import hold
 from joulewise.control.state import default_state_dir
-from joulewise.domain.ports import Lease, Progress
 from joulewise.domain.points import OperatingPoint
+from joulewise.domain.ports import Lease, Progress
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.sweep import Sweep
 from joulewise.domain.workload import Workload
@@ -19,6 +19,8 @@ from joulewise.store.cells import CellJournal
 from joulewise.store.sweeps import write_sweep_parquet
 from joulewise.workflow.devices import open_session, points_to_measure
 from joulewise.workflow.workloads import load_workload
+
+SETTINGS = MeasureSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,49 @@ def measure_to_file(job: MeasureJob, progress: Progress) -> Sweep:
     workload = load_workload(job.workload)
     session = open_session(job.device, workload)
     points = points_to_measure(session.gpu.clock_grid(), job.sm_clocks_mhz, job.mem_clocks_mhz)
-    with hold(session.gpu, state_dir=default_state_dir()) as lease:
-        return sweep_to_file(
-            session, lease, workload, points, job.out, is_resumed=job.is_resumed, progress=progress
-        )
+    header = journal_header(session, workload, points)
+    with (
+        CellJournal.open_for(job.out, header, resume=job.is_resumed) as journal,
+        hold(session.gpu, state_dir=default_state_dir()) as lease,
+    ):
+        return sweep_to_file(session, lease, workload, points, job.out, journal, progress)
+
+
+def journal_header(
+    session: DeviceSession, workload: Workload, points: Sequence[OperatingPoint]
+) -> Mapping[str, object]:
+    """What must be the same for a sweep to be resumed."""
+    return {
+        "device": session.gpu.identity.spec,
+        "device_name": session.gpu.identity.name,
+        "workload": workload.name,
+        "kernels": list(workload.kernels),
+        "works": [asdict(work) for work in workload.works],
+        "points": [point.label for point in points],
+        "settings": asdict(SETTINGS),
+    }
+
+
+def sweep_to_file(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tell
+    session: DeviceSession,
+    lease: Lease,
+    workload: Workload,
+    points: Sequence[OperatingPoint],
+    out: Path,
+    journal: CellJournal,
+    progress: Progress,
+) -> Sweep:
+    """Measure a sweep, write it, and only then let its journal go."""
+    sweep = measure_sweep(
+        session,
+        lease,
+        workload.kernels,
+        points,
+        settings=SETTINGS,
+        journal=journal,
+        progress=progress,
+        workload=workload.name,
+    )
+    write_sweep_parquet(sweep, out)
+    journal.close(finished=True)
+    return sweep

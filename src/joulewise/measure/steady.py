@@ -1,0 +1,83 @@
+"""Waiting for a steady temperature, and the power that is drawn without load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.errors import MeasurementError
+from joulewise.domain.ports import Gpu
+from joulewise.measure.settings import MeasureSettings
+from joulewise.measure.window import energy_between_j, wait_for_tick
+
+
+def wait_until_steady(
+    gpu: Gpu,
+    let_pass: Callable[[float], None],
+    settings: MeasureSettings,
+    *,
+    is_soak_optional: bool = False,
+) -> tuple[Caveat, ...]:
+    """Let time pass until the temperature sensor rests, then soak.
+
+    A sensor of 1 °C that has not moved for 10 s may still be most of a degree away from where
+    it will end; soaking takes that away.
+
+    Args:
+        gpu: Whose sensor to read.
+        let_pass: Lets that many seconds pass, with or without load.
+        settings: How long to rest, to soak, and to wait at most.
+        is_soak_optional: Whether a sensor that never moved needs no soak.
+
+    Returns:
+        NotSteady where the sensor still moved at the end of `warm_up_max_s`, or where there is
+        none to look at.
+    """
+    reading_c = gpu.sample().temp_c
+    if reading_c is None:
+        let_pass(settings.steady_s + settings.soak_s)
+        return (Caveat(kind=CaveatKind.NOT_STEADY, seen="the device tells no temperature"),)
+    has_moved = False
+    passed_s = rested_s = 0.0
+    while rested_s < settings.steady_s:
+        if passed_s >= settings.warm_up_max_s:
+            return (
+                Caveat(
+                    kind=CaveatKind.NOT_STEADY,
+                    seen=f"temperature still moved after {passed_s:.0f} s of warm-up",
+                ),
+            )
+        let_pass(settings.step_s)
+        passed_s += settings.step_s
+        now_c = gpu.sample().temp_c
+        is_resting = now_c == reading_c
+        rested_s = rested_s + settings.step_s if is_resting else 0.0
+        has_moved = has_moved or not is_resting
+        reading_c = now_c
+    if has_moved or not is_soak_optional:
+        let_pass(settings.soak_s)
+    return ()
+
+
+def measure_idle_power_w(gpu: Gpu, settings: MeasureSettings) -> float | None:
+    """Mean power without load at the point in force, once the board has cooled down.
+
+    Returns:
+        Power in W; `None` where another process kept the GPU busy or the counter gave nothing.
+
+    Raises:
+        NotSupported: the device has no energy counter.
+        DeviceLost: it no longer answers.
+    """
+    wait_until_steady(gpu, gpu.wait, settings)
+    for _attempt in range(settings.repeat_count + 1):
+        try:
+            start = wait_for_tick(gpu)
+            gpu.wait(settings.window_duration_s(gpu.energy_counter_period_s))
+            end = wait_for_tick(gpu)
+            energy_j = energy_between_j(start, end)
+        except MeasurementError:
+            continue
+        if not (start.other_process_count or end.other_process_count):
+            return energy_j / (end.time_s - start.time_s)
+    return None

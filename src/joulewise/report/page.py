@@ -1,0 +1,196 @@
+"""The report as one self-contained page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from joulewise.domain.plan import Status
+from joulewise.report.clocks_figure import (
+    KNOBS,
+    MOST_STRETCHES,
+    clocks_figure,
+    first_view_s,
+    moved_knobs,
+)
+from joulewise.report.compare import (
+    KernelSaving,
+    comparison_rows,
+    equal_slowdown_ratio,
+    kernel_savings,
+)
+from joulewise.report.doubts import gathered_doubts
+from joulewise.report.frontier_figure import frontier_figure
+from joulewise.report.inputs import ReportInputs
+from joulewise.report.provenance import origin, provenance_rows
+from joulewise.report.savings_figure import clocks_label, savings_figure
+from joulewise.report.timeline import (
+    Stretch,
+    change_count,
+    pass_bands,
+    point_shares,
+    stretches,
+)
+from joulewise.report.verdict import verdict
+from joulewise.report.wording import (
+    change,
+    count,
+    counted,
+    duration,
+    energy,
+    percent,
+    plain,
+    setting,
+)
+
+_MOST_ROWS = 200
+_MOST_SIGHTINGS = 5
+_MOST_VIEWS = 6
+_SEEN_DIFFERENCE_RATIO = 0.0005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A part of the iteration that a button shows."""
+
+    name: str
+    start_s: float
+    end_s: float
+
+
+def render_report(inputs: ReportInputs) -> str:
+    """One HTML page that opens offline: no script, style, font or figure comes from elsewhere.
+
+    A content policy in the page lets only its own two scripts run, named by their hashes, and
+    forbids every request, so that a hostile kernel name stays text. Raises PlanError where plan
+    and sweep do not fit together.
+    """
+    from plotly.offline import get_plotlyjs  # noqa: PLC0415 - heavy, needed here alone
+
+    plotly_script, page_script = get_plotlyjs(), _resource("page.js")
+    parts = stretches(inputs.plan, inputs.sweep)
+    savings = kernel_savings(inputs.plan, inputs.sweep)
+    rows = comparison_rows(inputs)
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            plan=inputs.plan,
+            sweep=inputs.sweep,
+            verification=inputs.verification,
+            provenance=inputs.provenance,
+            verdict=verdict(inputs.plan, inputs.verification, rows),
+            origin=origin(inputs.sweep.source),
+            rows=rows,
+            limit_ratio=equal_slowdown_ratio(inputs.plan, inputs.verification),
+            figures={
+                "frontier-plot": frontier_figure(inputs),
+                "clocks-plot": clocks_figure(parts),
+                "savings-plot": savings_figure(savings),
+            },
+            clocks_sentence=_clocks_sentence(parts),
+            views=_views(parts),
+            shares=point_shares(inputs.plan, inputs.sweep),
+            savings=savings,
+            savings_sentence=_savings_sentence(inputs, savings),
+            total_time_s=parts[-1].end_s,
+            total_energy_j=sum(saving.baseline_energy_j for saving in savings),
+            doubts=gathered_doubts(inputs),
+            provenance_rows=provenance_rows(inputs),
+            most_rows=_MOST_ROWS,
+            most_sightings=_MOST_SIGHTINGS,
+            content_policy=_content_policy((plotly_script, page_script)),
+            style=_resource("page.css"),
+            plotly_script=plotly_script,
+            page_script=page_script,
+        )
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("joulewise.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        change=change,
+        clocks_label=clocks_label,
+        count=count,
+        duration=duration,
+        energy=energy,
+        percent=percent,
+        plain=plain,
+        setting=setting,
+    )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "sort_keys": True}
+    return environment
+
+
+def _resource(name: str) -> str:
+    return files("joulewise.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _content_policy(scripts: tuple[str, ...]) -> str:
+    """Only these inline scripts, inline styles, and pictures that the page makes itself."""
+    digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
+    hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _clocks_sentence(parts: tuple[Stretch, ...]) -> str:
+    """What the figure shows, and what it leaves out."""
+    moved = moved_knobs(parts)
+    if not moved:
+        return "The plan leaves every clock to the driver throughout."
+    changes = change_count(parts)
+    sentences = ["The plan keeps one operating point throughout."]
+    if changes:
+        sentences = [f"The plan changes the operating point {counted(changes, 'time')}."]
+    still = [knob.name for knob in KNOBS[:2] if knob not in moved]
+    if still:
+        sentences.append(f"It leaves the {still[0]} to the driver throughout.")
+    sentences.append("Changing clocks takes no time here: each kernel was measured alone.")
+    if len(parts) > MOST_STRETCHES:
+        sentences.append(f"The first {count(MOST_STRETCHES)} steps are shown.")
+    return " ".join(sentences)
+
+
+def _views(parts: tuple[Stretch, ...]) -> tuple[View, ...]:
+    """The first steps, the whole iteration, and its passes where they are few."""
+    shown = parts[:MOST_STRETCHES]
+    end_s, first_s = shown[-1].end_s, first_view_s(shown)
+    views = [View(name="Whole iteration", start_s=0.0, end_s=end_s)]
+    if first_s < end_s:
+        views.insert(0, View(name=f"First {duration(first_s)}", start_s=0.0, end_s=first_s))
+    bands = pass_bands(shown)
+    if 1 < len(bands) <= _MOST_VIEWS:
+        views += [
+            View(name=band.pass_.value.capitalize(), start_s=band.start_s, end_s=band.end_s)
+            for band in bands
+        ]
+    return tuple(views)
+
+
+def _savings_sentence(inputs: ReportInputs, savings: tuple[KernelSaving, ...]) -> str:
+    saved_energy_j = sum(saving.saved_energy_j for saving in savings)
+    ratio = saved_energy_j / sum(saving.baseline_energy_j for saving in savings)
+    sentence = f"The bars add up to {percent(ratio)} of the iteration's energy at the baseline."
+    if (
+        inputs.plan.status is not Status.NO_GAIN
+        and abs(ratio - inputs.plan.saving_ratio) > _SEEN_DIFFERENCE_RATIO
+    ):
+        sentence += (
+            f" They are the sweep's numbers; the plan promises {percent(inputs.plan.saving_ratio)}"
+            " from cells that were measured again."
+        )
+    return sentence

@@ -1,0 +1,102 @@
+"""`report`: a page from a run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from joulewise import __version__
+from joulewise.domain.errors import InputError
+from joulewise.domain.plan import Granularity, Plan
+from joulewise.domain.sweep import Sweep
+from joulewise.plan.frontier import frontier
+from joulewise.plan.table import plan_table
+from joulewise.report.compare import ComparisonRow, comparison_rows
+from joulewise.report.inputs import Provenance, ReportInputs
+from joulewise.report.page import render_report
+from joulewise.store.atomic import write_atomically
+from joulewise.store.documents import plan_sha256, read_plan, read_verification
+from joulewise.store.sweeps import read_sweep, sweep_sha256
+from joulewise.workflow.workloads import workload_of_plan
+
+SWEEP_NAMES = ("sweep.parquet", "sweep.csv")
+REMEASURED_NAME = "remeasured.parquet"
+PLAN_NAME = "plan.json"
+VERIFICATION_NAME = "verification.json"
+REPORT_NAME = "report.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenReport:
+    """A report and what it says first."""
+
+    path: Path
+    plan: Plan
+    comparison: tuple[ComparisonRow, ...]
+
+
+def write_report(folder: Path) -> WrittenReport:
+    """Write `report.html` from the sweep, the plan and, if there is one, the verification.
+
+    Raises InputError for a folder that lacks one of them, or holds a plan that was made from
+    another sweep or a verification of another plan.
+    """
+    inputs = read_inputs(folder)
+    path = folder / REPORT_NAME
+    write_atomically(path, render_report(inputs).encode())
+    return WrittenReport(path=path, plan=inputs.plan, comparison=comparison_rows(inputs))
+
+
+def read_inputs(folder: Path) -> ReportInputs:
+    """Everything that a report is made from."""
+    if not folder.is_dir():
+        raise InputError("there is no such run folder", file=str(folder))
+    plan_file = folder / PLAN_NAME
+    if not plan_file.exists():
+        raise InputError(
+            "there is no plan in this folder",
+            file=str(plan_file),
+            hint=f"Make one: joulewise plan {folder / SWEEP_NAMES[0]} --out {plan_file}",
+        )
+    plan = read_plan(plan_file)
+    sweep = _read_matching_sweep(folder, plan)
+    verification_file = folder / VERIFICATION_NAME
+    verification = read_verification(verification_file) if verification_file.exists() else None
+    if verification is not None and verification.plan_sha256 != plan_sha256(plan):
+        raise InputError(
+            "this verification is of another plan",
+            file=str(verification_file),
+            field="plan_sha256",
+            hint=f"Verify this one: joulewise verify {plan_file} --out {verification_file}",
+        )
+    workload = workload_of_plan(plan)
+    return ReportInputs(
+        plan=plan,
+        sweep=sweep,
+        verification=verification,
+        kernel_frontier=frontier(plan_table(sweep, workload, Granularity.KERNEL)),
+        pass_frontier=frontier(plan_table(sweep, workload, Granularity.PASS)),
+        provenance=Provenance(
+            joulewise_version=__version__, written_on=datetime.now(tz=UTC).date().isoformat()
+        ),
+    )
+
+
+def _read_matching_sweep(folder: Path, plan: Plan) -> Sweep:
+    """The sweep that the plan names by its hash."""
+    present = [folder / name for name in SWEEP_NAMES if (folder / name).exists()]
+    if not present:
+        raise InputError(
+            f"there is no {' or '.join(SWEEP_NAMES)} in this folder", file=str(folder)
+        )
+    for path in present:
+        sweep = read_sweep(path)
+        if sweep_sha256(sweep) == plan.sweep_sha256:
+            return sweep
+    raise InputError(
+        "the plan was made from another sweep",
+        file=str(folder / PLAN_NAME),
+        field="sweep_sha256",
+        hint=f"Plan anew: joulewise plan {present[0]} --out {folder / PLAN_NAME}",
+    )
