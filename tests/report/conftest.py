@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -46,9 +46,9 @@ class Wish:
 
 
 @pytest.fixture
-def make_inputs() -> Callable[[Wish], ReportInputs]:
-    """Build the inputs of a report as wished."""
-    return sample_inputs
+def make_inputs() -> Callable[..., ReportInputs]:
+    """Build the inputs of a report; arguments are the fields of `Wish`."""
+    return lambda **wished: sample_inputs(Wish(**wished))
 
 
 def sample_inputs(wish: Wish) -> ReportInputs:
@@ -244,6 +244,3 @@ def _total(
         float(sum(sweep.time_s[cell] for cell in cells)),
         float(sum(sweep.energy_j[cell] for cell in cells)),
     )
-
-
-__all__ = ["Wish", "replace", "sample_inputs", "sample_sweep"]

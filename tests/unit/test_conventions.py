@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 SUFFIXES = tuple(quantity.suffix for quantity in quantities.ALL)
 # Watts per degree, FLOPs per cycle: a compound of two registered units.
-COMPOUND = re.compile(r"_(s|j|w|c|mhz|ghz|v|bytes|flop|count|ratio)_per_[a-z]+$")
+COMPOUND = re.compile(r"_(s|j|w|c|mhz|ghz|v|bytes|flop|count|ratio)_per_[a-z]+2?$")
 NUMBERS = {"int", "float", "int | None", "float | None"}
 
 

@@ -126,8 +126,8 @@ def test_a_window_of_few_counter_periods_says_so() -> None:
 
 def test_a_counter_that_goes_back_costs_a_repeat_and_no_caveat() -> None:
     undisturbed = _measure(open_virtual(QUIET, WORKS))
-    warm_up_s = 60.0
-    device = f"{QUIET},counter_reset={warm_up_s:g}"
+    after_warm_up_s = 100.0
+    device = f"{QUIET},counter_reset={after_warm_up_s:g}"
     settings = MeasureSettings(window_count=10)
     cell = _measure(open_virtual(device, WORKS), settings=settings)
     repeated = [window for window in cell.windows if window.window >= REPEAT_STRIDE]

@@ -54,15 +54,15 @@ def test_few_values_get_the_t_interval_of_their_mean() -> None:
     assert (low, high) == pytest.approx((2.0 - half, 2.0 + half))
 
 
-@pytest.mark.parametrize(("count", "least_coverage"), [(3, 0.92), (6, 0.93), (10, 0.93)])
+@pytest.mark.parametrize(("count", "least_coverage"), [(3, 0.91), (6, 0.92), (10, 0.92)])
 def test_intervals_of_normal_values_cover_the_truth_about_as_often_as_they_say(
     count: int, least_coverage: float
 ) -> None:
     rng = np.random.default_rng(5)
-    trial_count = 400
+    trial_count = 250
     intervals = [median_interval(list(rng.normal(size=count))) for _ in range(trial_count)]
     coverage = sum(low <= 0.0 <= high for low, high in intervals) / trial_count
-    # 1.6 standard errors of a share of 95 % in 400 trials lie within 2 points.
+    # The standard error of a share of 95 % in 250 trials is 1.4 points.
     assert least_coverage <= coverage <= 0.995
 
 

@@ -88,6 +88,7 @@ class _Data:
     conditions: Conditions
     is_present: BoolTable
     is_near: BoolTable
+    is_capped: BoolTable
     log_time: FloatTable
     log_power: FloatTable
     time_precision: FloatTable
@@ -155,6 +156,7 @@ def _data_of(sweep: Sweep, scatter: Scatter | None) -> _Data:
         conditions=conditions_of(sweep),
         is_present=present,
         is_near=present & (log_time <= fastest + np.log(_NEAR_RATIO)),
+        is_capped=power_capped_cells(sweep),
         log_time=log_time,
         log_power=log_energy - log_time,
         time_precision=present / (time_noise**2 + _TIME_MISFIT_RATIO**2),
@@ -255,11 +257,12 @@ def _visit_shift(data: _Data, held_out: _Prediction) -> tuple[FloatTable, FloatT
 def _own_error(rest: FloatTable, noise_ratio: FloatTable, data: _Data) -> FloatTable:
     """(K, P) standard deviation of the model, from left-out residuals less the noise.
 
-    Cells that are near the kernel's fastest are judged apart from the rest, and each kernel's
-    own residuals count the more, the more of them there are.
+    Cells near the kernel's fastest are judged apart from the rest, and of those the
+    power-capped ones apart from the others: their clock is known less well. Each kernel's own
+    residuals count the more, the more of them there are.
     """
     error = np.zeros(rest.shape)
-    for group in (data.is_near, ~data.is_near):
+    for group in (data.is_near & data.is_capped, data.is_near & ~data.is_capped, ~data.is_near):
         members = group & data.is_present
         if not members.any():
             error[group] = _SMALLEST_ERROR_RATIO**2

@@ -72,7 +72,7 @@ def clocks_figure(parts: Sequence[Stretch]) -> Figure | None:
     traces: list[Json] = []
     height = 1.0 / len(knobs)
     for number, knob in enumerate(knobs, start=1):
-        levels = _Levels.of([knob.value(part.point) for part in shown])
+        levels = Levels.of([knob.value(part.point) for part in shown])
         top = 1.0 - (number - 1) * height
         layout[_axis_name(number, "yaxis")] = axis(
             f"{knob.name} ({knob.unit})",
@@ -90,7 +90,7 @@ def clocks_figure(parts: Sequence[Stretch]) -> Figure | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Levels:
+class Levels:
     """Where settings stand on the axis: auto on top, for it is no number."""
 
     positions: dict[float, float]
@@ -98,7 +98,7 @@ class _Levels:
     ticks: tuple[tuple[float, str], ...]
 
     @classmethod
-    def of(cls, values: Sequence[float | None]) -> _Levels:
+    def of(cls, values: Sequence[float | None]) -> Levels:
         used = sorted({value for value in values if value is not None})
         if len(used) <= _MOST_LEVELS:
             positions = {value: float(step) for step, value in enumerate(used)}
@@ -123,7 +123,7 @@ class _Levels:
         return [min(places) - room, max(places) + room]
 
 
-def _steps(parts: Sequence[Stretch], knob: Knob, levels: _Levels, y_axis: str) -> Json:
+def _steps(parts: Sequence[Stretch], knob: Knob, levels: Levels, y_axis: str) -> Json:
     places = [levels.at(knob.value(part.point)) for part in parts]
     texts = [_hover(part, knob) for part in parts]
     return {

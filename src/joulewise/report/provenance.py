@@ -9,7 +9,7 @@ from joulewise.domain.sweep import Sweep, SweepSource
 from joulewise.report.inputs import ReportInputs
 from joulewise.report.wording import change, count, counted, percent, setting
 
-_OWN_TOOL = "joulewise"
+_OWN_TOOL, _IMPORTER = "joulewise", "joulewise import"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ def origin(source: SweepSource) -> Origin:
             sentence="Every figure on this page comes from a physics model of "
             f"{source.device_name}, not from hardware.",
         )
-    if source.tool.startswith(_OWN_TOOL):
+    if source.tool.startswith(_OWN_TOOL) and not source.tool.startswith(_IMPORTER):
         return Origin(word="Measured", sentence=f"on {source.device_name} by {source.tool}.")
     return Origin(
         word="Measured elsewhere",

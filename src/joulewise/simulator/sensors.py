@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from joulewise.simulator.thermal import Drift
-from joulewise.simulator.virtual_time import UNITS_PER_S, seconds
+from joulewise.simulator.virtual_time import UNITS_PER_S, Units, seconds
 
 # The counter counts 2**-20 J (about a microjoule): any count below 2**53 (8.6 GJ) is a float
 # exactly, so the difference of two readings does not depend on how much was counted before.
@@ -26,14 +26,14 @@ class SensorSpec:
 class Stretch:
     """A span of virtual time with one law of (read) power: constant, or drifting with heat."""
 
-    start_units: int
-    stop_units: int
+    start_units: Units
+    stop_units: Units
     power_w: float
     drift: Drift | None
-    drift_start_units: int
+    drift_start_units: Units
     leakage_w_per_c: float
 
-    def drift_energy_j(self, start_units: int, stop_units: int) -> float:
+    def drift_energy_j(self, start_units: Units, stop_units: Units) -> float:
         """What the deviation from thermal equilibrium adds between two moments."""
         if self.drift is None:
             return 0.0
@@ -42,7 +42,7 @@ class Stretch:
             seconds(stop_units - self.drift_start_units),
         )
 
-    def energy_j(self, start_units: int, stop_units: int) -> float:
+    def energy_j(self, start_units: Units, stop_units: Units) -> float:
         """Energy between two moments."""
         steady_j = self.power_w * seconds(stop_units - start_units)
         return steady_j + self.drift_energy_j(start_units, stop_units)
@@ -56,7 +56,7 @@ class EnergyCounter:
     between is cut up.
     """
 
-    def __init__(self, period_units: int) -> None:
+    def __init__(self, period_units: Units) -> None:
         """Start at zero, at time zero, which is a tick."""
         self.period_units = period_units
         self._counted = 0  # in quanta / period_units
@@ -67,7 +67,7 @@ class EnergyCounter:
         """Energy as of the last tick."""
         return self._shown_quanta / _QUANTA_PER_J
 
-    def next_tick_units(self, now_units: int) -> int:
+    def next_tick_units(self, now_units: Units) -> Units:
         """The first tick after now."""
         return now_units - now_units % self.period_units + self.period_units
 
@@ -86,11 +86,11 @@ class EnergyCounter:
         self._counted -= self._shown_quanta * self.period_units
         self._shown_quanta = 0
 
-    def _count(self, stretch: Stretch, start_units: int, stop_units: int) -> int:
+    def _count(self, stretch: Stretch, start_units: Units, stop_units: Units) -> int:
         quanta_per_period = round(stretch.power_w * seconds(self.period_units) * _QUANTA_PER_J)
         steady = quanta_per_period * (stop_units - start_units)
         drift_j = stretch.drift_energy_j(start_units, stop_units)
-        return steady
+        return steady + round(drift_j * _QUANTA_PER_J * self.period_units)
 
 
 class PowerMeter:

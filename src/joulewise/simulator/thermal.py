@@ -6,7 +6,9 @@ g (T - T_eq), with g in W per °C, so with the heat capacity tau / R
 
     dT/dt = -(1 - R g) (T - T_eq) / tau,
 
-an exponential with the time constant tau / (1 - R g).
+an exponential with the time constant tau / (1 - R g). Time per launch keeps its settled value
+meanwhile, also where the power limit holds the clock: a cold board under its limit draws less
+here, where a real one would clock a little higher.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from joulewise.simulator.operations import Operations
 from joulewise.simulator.presets import preset
 from joulewise.simulator.spec import GpuSpec
 from joulewise.simulator.virtual_board import VirtualBoard
-from joulewise.simulator.virtual_time import UNITS_PER_S, seconds, units
+from joulewise.simulator.virtual_time import UNITS_PER_S, Units, seconds, units
 
 __all__ = ["VirtualGpu", "VirtualLoop", "VirtualRunner", "is_virtual", "open_virtual"]
 
@@ -255,7 +255,7 @@ def _timing(board: VirtualBoard) -> LoopTiming:
     return LoopTiming(launch_count=launch_count, elapsed_s=duration_s * launch_count / launches)
 
 
-def _duration_units(duration_s: float) -> int:
+def _duration_units(duration_s: float) -> Units:
     if not (math.isfinite(duration_s) and duration_s >= 0):
         raise InputError(
             f"a duration must be zero or more seconds, got {duration_s}", field="duration_s"

@@ -14,7 +14,7 @@ from joulewise.simulator.noise import QUIET, WindowNoise, board_gain
 from joulewise.simulator.operations import Operation, Operations
 from joulewise.simulator.sensors import EnergyCounter, PowerMeter, Stretch
 from joulewise.simulator.thermal import SNAP_C, Drift
-from joulewise.simulator.virtual_time import UNITS_PER_S, seconds, units
+from joulewise.simulator.virtual_time import UNITS_PER_S, Units, seconds, units
 
 _NEVER = 2**80
 
@@ -29,7 +29,7 @@ class Pace:
     """How long the kernel ran at one time per launch."""
 
     time_s: float
-    duration_units: int
+    duration_units: Units
 
 
 def board_of(options: VirtualOptions) -> BoardSpec:
@@ -83,7 +83,7 @@ class VirtualBoard:
         self._enter()
 
     @property
-    def now_units(self) -> int:
+    def now_units(self) -> Units:
         """Virtual time since the device was opened."""
         return self._now
 
@@ -129,7 +129,7 @@ class VirtualBoard:
         """The notes since `start_pacing`, neighbours of equal time per launch as one."""
         return tuple(self._paces or ())
 
-    def advance(self, duration_units: int) -> None:
+    def advance(self, duration_units: Units) -> None:
         """Let time pass. Raises DeviceLost when the device goes meanwhile."""
         end = self._now + duration_units
         while self._now < end:
@@ -169,7 +169,7 @@ class VirtualBoard:
             return self._temp_c
         return self._drift.temp_c(seconds(self._now - self._drift_start))
 
-    def _pass_until(self, stop: int) -> None:
+    def _pass_until(self, stop: Units) -> None:
         """Account for a span without events."""
         duration = stop - self._now
         thermal = self._spec.thermal
@@ -189,7 +189,7 @@ class VirtualBoard:
             self._pace(duration)
         self._now = stop
 
-    def _pace(self, duration: int) -> None:
+    def _pace(self, duration: Units) -> None:
         time_s = self.launch_time_s()
         paces = self._paces or []
         if paces and paces[-1].time_s == time_s:
@@ -248,7 +248,7 @@ class VirtualBoard:
             time_constant_s=thermal.drift_time_constant_s(),
         )
 
-    def _find_next_event(self, *, is_warming_up: bool) -> int:
+    def _find_next_event(self, *, is_warming_up: bool) -> Units:
         events = [
             self._due_at,
             self._lost_at,
@@ -263,12 +263,12 @@ class VirtualBoard:
                 events.append(self._after(self._drift.reaches_after_s(slowdown_c)))
         return min((event for event in events if event > self._now), default=_NEVER)
 
-    def _after(self, duration_s: float) -> int:
+    def _after(self, duration_s: float) -> Units:
         """The first unit by which this much time has certainly passed."""
         if math.isinf(duration_s):
             return _NEVER
         return self._now + math.ceil(duration_s * UNITS_PER_S) + 1
 
 
-def _moment(after_s: float | None) -> int:
+def _moment(after_s: float | None) -> Units:
     return _NEVER if after_s is None else units(after_s)

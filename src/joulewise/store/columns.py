@@ -11,9 +11,10 @@ from joulewise.domain.errors import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Which numbers a column may hold, ends included."""
+    """Which numbers a column may hold, ends included, and what helps where it does not."""
 
     bounds: tuple[float, float]
+    hint: str
     is_whole: bool = False
 
     def allows(self, value: float) -> bool:
@@ -23,10 +24,15 @@ class Rule:
 
 
 # Wide enough for anything measured, narrow enough that sums and ratios stay finite.
-POSITIVE = Rule(bounds=(1e-15, 1e15))
-SCATTER = Rule(bounds=(0.0, 1e15))
-CLOCK = Rule(bounds=(1.0, 100_000.0), is_whole=True)
-COUNT = Rule(bounds=(1.0, 1e15), is_whole=True)
+POSITIVE = Rule(bounds=(1e-15, 1e15), hint="Leave out rows that were not measured.")
+SCATTER = Rule(bounds=(0.0, 1e15), hint="Leave the column out where no scatter is known.")
+COUNT = Rule(
+    bounds=(1.0, 1e15), is_whole=True, hint="Leave the column out where windows were not counted."
+)
+CLOCK = Rule(
+    bounds=(1.0, 100_000.0), is_whole=True, hint="Write whole MHz, or leave it empty for auto."
+)
+POWER_LIMIT = Rule(bounds=(1e-3, 1e6), hint="Write watts, or leave it empty for auto.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +55,7 @@ def numbers(texts: Sequence[str], rule: Rule, field: Field) -> list[float]:
         values = [_number(text, row, rule, field) for row, text in enumerate(texts, start=1)]
     if any("_" in text for text in texts):  # float() takes 1_000, CSV does not
         row = next(row for row, text in enumerate(texts, start=1) if "_" in text)
-        raise _not_a_number(texts[row - 1], row, field)
+        raise _not_a_number(texts[row - 1], row, rule, field)
     check(values, texts, rule, field)
     return values
 
@@ -117,7 +123,13 @@ def names(texts: Sequence[str], field: Field) -> list[str]:
 
 def _at(texts: Sequence[str], text: str, message: str, field: Field) -> InputError:
     row = list(texts).index(text) + 1
-    return InputError(message, file=field.file, row=row, field=field.name)
+    return InputError(
+        message,
+        file=field.file,
+        row=row,
+        field=field.name,
+        hint="Give every row a name of letters, digits and signs.",
+    )
 
 
 def _checked(text: str, row: int, rule: Rule, field: Field) -> float:
@@ -133,17 +145,19 @@ def _number(text: str, row: int, rule: Rule, field: Field) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise _not_a_number(text, row, field) from None
+        raise _not_a_number(text, row, rule, field) from None
     if "_" in text:
-        raise _not_a_number(text, row, field)
+        raise _not_a_number(text, row, rule, field)
     if not math.isfinite(value):
         raise _outside(value, text, rule, field, row)
     return value
 
 
-def _not_a_number(text: str, row: int, field: Field) -> InputError:
+def _not_a_number(text: str, row: int, rule: Rule, field: Field) -> InputError:
     if not text.strip():
-        return InputError("the field is empty", file=field.file, row=row, field=field.name)
+        return InputError(
+            "the field is empty", file=field.file, row=row, field=field.name, hint=rule.hint
+        )
     return InputError(
         f"{_shown(text)} is not a number",
         file=field.file,
@@ -170,7 +184,7 @@ def _outside(value: float, text: str, rule: Rule, field: Field, row: int) -> Inp
         file=field.file,
         row=row,
         field=field.name,
-        hint="Leave out rows that were not measured.",
+        hint=rule.hint,
     )
 
 

@@ -34,7 +34,11 @@ def read_text_table(raw: bytes, file: str) -> TextTable:
         raise InputError("the file is empty", file=file, hint="It needs a header and rows.")
     header = [name.strip() for name in rows.pop(0)]
     if not rows:
-        raise InputError("the file has a header but no data rows", file=file)
+        raise InputError(
+            "the file has a header but no data rows",
+            file=file,
+            hint="Write one row for each kernel and operating point.",
+        )
     _check_header(header, file)
     for row, cells in enumerate(rows, start=1):
         if len(cells) != len(header):
@@ -86,5 +90,10 @@ def _check_header(header: Sequence[str], file: str) -> None:
             "the columns are not separated by commas", file=file, hint="Save it with commas."
         )
     for index, name in enumerate(header):
-        if name in header[:index]:
-            raise InputError(f"the column {name!r} appears twice", file=file, field=name or None)
+        if name and name in header[:index]:
+            raise InputError(
+                f"the column {name!r} appears twice",
+                file=file,
+                field=name,
+                hint="Rename or remove one of them.",
+            )

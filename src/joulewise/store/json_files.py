@@ -16,6 +16,16 @@ Document = TypeVar("Document")
 _PATH = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
 _BYTE = re.compile(r"\(byte (\d+)\)$")
 _BACKQUOTED = re.compile(r"`([^`]*)`")
+_EXPECTED = re.compile(r"^Expected `([^`]*)`(?:, got `([^`]*)`)?(.*)$")
+_SEE = "See the page on file formats."
+_WORDS = {
+    "array": "a list",
+    "bool": "true or false",
+    "float": "a number",
+    "int": "a whole number",
+    "object": "an object",
+    "str": "text",
+}
 
 
 class _Version(msgspec.Struct):
@@ -53,7 +63,7 @@ def decode_document(raw: bytes, shape: type[Document], file: str) -> Document:
             the wrong type (`field` is its path).
     """
     if not raw.strip():
-        raise InputError("the file is empty", file=file)
+        raise InputError("the file is empty", file=file, hint=_SEE)
     try:
         return msgspec.json.decode(raw.removeprefix(b"\xef\xbb\xbf"), type=shape)
     except msgspec.ValidationError as error:
@@ -61,7 +71,7 @@ def decode_document(raw: bytes, shape: type[Document], file: str) -> Document:
     except msgspec.DecodeError as error:
         raise _malformed(error, raw, file) from error
     except RecursionError as error:
-        raise InputError("the JSON is nested too deeply", file=file) from error
+        raise InputError("the JSON is nested too deeply", file=file, hint=_SEE) from error
 
 
 def shape_error(error: msgspec.ValidationError, file: str) -> InputError:
@@ -79,14 +89,22 @@ def shape_error(error: msgspec.ValidationError, file: str) -> InputError:
             hint="Check its spelling, or leave it out.",
         )
     if name and problem.startswith("Object missing required field"):
-        return InputError("the field is missing", file=file, field=_joined(path, name[1]))
-    plain = _BACKQUOTED.sub(r"\1", problem)
-    return InputError(
-        f"{plain[:1].lower()}{plain[1:]}",
-        file=file,
-        field=path or None,
-        hint="See the file formats in the documentation.",
-    )
+        return InputError(
+            "the field is missing", file=file, field=_joined(path, name[1]), hint=_SEE
+        )
+    return InputError(_in_words(problem), file=file, field=path or None, hint=_SEE)
+
+
+def _in_words(problem: str) -> str:
+    """Types as people who write JSON by hand call them."""
+    expected = _EXPECTED.match(problem)
+    if expected is None:
+        plain = _BACKQUOTED.sub(r"\1", problem)
+        return f"{plain[:1].lower()}{plain[1:]}"
+    wanted, got, bound = expected.groups()
+    wants = " or ".join(_WORDS.get(word, word) for word in wanted.split(" | "))
+    instead = f", not {_WORDS.get(got, got)}" if got else ""
+    return f"this must be {wants}{bound}{instead}"
 
 
 def _malformed(error: msgspec.DecodeError, raw: bytes, file: str) -> InputError:
@@ -94,12 +112,16 @@ def _malformed(error: msgspec.DecodeError, raw: bytes, file: str) -> InputError:
     place = _BYTE.search(text)
     if place:
         row = raw[: int(place[1])].count(b"\n") + 1
-        return InputError("the line is not JSON", file=file, row=row)
+        return InputError(
+            "the line is not JSON", file=file, row=row, hint="Look for a stray comma or quote."
+        )
     try:
         raw.decode()
     except UnicodeDecodeError as decode_error:
         row = raw[: decode_error.start].count(b"\n") + 1
-        return InputError("the line is not UTF-8 text", file=file, row=row)
+        return InputError(
+            "the line is not UTF-8 text", file=file, row=row, hint="Save the file as UTF-8."
+        )
     return InputError(
         "the JSON ends before it is complete",
         file=file,

@@ -13,6 +13,7 @@ from joulewise.store.columns import (
     CLOCK,
     COUNT,
     POSITIVE,
+    POWER_LIMIT,
     SCATTER,
     Field,
     Rule,
@@ -120,7 +121,7 @@ def _cells(table: TextTable) -> list[tuple[str, OperatingPoint]]:
         for name, rule in (
             ("sm_clock_mhz", CLOCK),
             ("mem_clock_mhz", CLOCK),
-            ("power_limit_w", POSITIVE),
+            ("power_limit_w", POWER_LIMIT),
         )
     ]
     return list(zip(kernels, operating_points(*knobs), strict=True))

@@ -165,7 +165,7 @@ def _require_baseline(rows: SweepRows, kernels: Sequence[str], baseline: Operati
         if kernel not in covered:
             what = "auto, auto" if baseline == AUTO else f"highest clocks, {baseline.label}"
             raise InputError(
-                f"kernel {kernel!r} has no row at the baseline ({what}) that others have",
+                f"kernel {kernel!r} has no row at the baseline ({what}) of the table",
                 file=rows.file,
                 field="kernel",
                 hint="Measure the baseline for every kernel; empty clocks mean auto.",

@@ -58,7 +58,10 @@ def read_workload(path: Path) -> Workload:
     for name, count in Counter(work.kernel for work in works).items():
         if count > 1:
             raise InputError(
-                f"the work of kernel {name!r} is given {count} times", file=file, field="works"
+                f"the work of kernel {name!r} is given {count} times",
+                file=file,
+                field="works",
+                hint="Keep one.",
             )
     return Workload(name=document.name, launches=tuple(launches), works=works)
 
@@ -86,10 +89,15 @@ def write_workload(workload: Workload, path: Path) -> None:
 
 def _expanded(items: tuple[LaunchItem, ...], path: str, file: str, *, depth: int) -> list[Launch]:
     if not items:
-        raise InputError("there are no launches", file=file, field=path)
+        raise InputError(
+            "there are no launches", file=file, field=path, hint='Write {"kernel": "…"} items.'
+        )
     if depth > DEEPEST_NESTING:
         raise InputError(
-            f"groups are nested more than {DEEPEST_NESTING} deep", file=file, field="launches"
+            f"groups are nested more than {DEEPEST_NESTING} deep",
+            file=file,
+            field="launches",
+            hint="Write fewer, longer groups.",
         )
     launches: list[Launch] = []
     for index, item in enumerate(items):
@@ -121,6 +129,9 @@ def _once(item: LaunchItem, here: str, file: str, *, depth: int) -> list[Launch]
     for name, value in (("kernel", item.kernel), ("pass", item.pass_)):
         if not isinstance(value, msgspec.UnsetType):
             raise InputError(
-                f"a group of launches takes no {name} of its own", file=file, field=f"{here}.{name}"
+                f"a group of launches takes no {name} of its own",
+                file=file,
+                field=f"{here}.{name}",
+                hint=f"Give the {name} to the launches inside.",
             )
     return _expanded(item.launches, f"{here}.launches", file, depth=depth + 1)

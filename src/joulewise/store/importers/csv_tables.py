@@ -14,6 +14,7 @@ from joulewise.store.columns import CLOCK as CLOCK_RULE
 from joulewise.store.columns import (
     COUNT,
     POSITIVE,
+    POWER_LIMIT,
     SCATTER,
     Field,
     Rule,
@@ -36,7 +37,7 @@ from joulewise.store.importers.units import (
 from joulewise.store.sweep_rows import SweepRows, operating_points, sweep_from_rows
 
 # Any positive number may be a clock until its unit has been applied.
-_ANY_POSITIVE = Rule(bounds=(1e-15, 1e15))
+_ANY_POSITIVE = Rule(bounds=(1e-15, 1e15), hint="Leave the field empty for auto.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +147,7 @@ def _points(table: TextTable, mapping: _Mapping) -> list[OperatingPoint]:
     knobs = (
         (mapping.sm_clock, CLOCK, CLOCK_RULE),
         (mapping.mem_clock, CLOCK, CLOCK_RULE),
-        (mapping.power_limit, POWER, POSITIVE),
+        (mapping.power_limit, POWER, POWER_LIMIT),
     )
     if all(spec is None for spec, _, _ in knobs):
         raise InputError(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from joulewise.domain.errors import InputError
 from joulewise.domain.sweep import Sweep, SweepSource
-from joulewise.store.columns import CLOCK, POSITIVE, Rule
+from joulewise.store.columns import CLOCK, POSITIVE, POWER_LIMIT, Rule
 from joulewise.store.files import decode_text, read_bytes
 from joulewise.store.importers.csv_tables import whole_clocks
 from joulewise.store.importers.repeats import merge_repeats
@@ -21,7 +20,9 @@ _ENERGIES_J = ("nvml_energy", "ps_energy")
 _POWERS_W = ("nvml_power", "ps_power")
 # Old caches mark a configuration that failed by a time no kernel takes.
 _FAILED_MS = 1e15
+_UNROUNDED_CLOCK = Rule(bounds=CLOCK.bounds, hint=CLOCK.hint)
 _MS_PER_S = 1e3
+_MEND = "Delete the entry from the cache, or tune again."
 
 Entry = Mapping[str, object]
 
@@ -56,7 +57,7 @@ def import_kernel_tuner(paths: Sequence[Path]) -> Sweep:
             several devices.
     """
     if not paths:
-        raise InputError("no Kernel Tuner cache is named")
+        raise InputError("no Kernel Tuner cache is named", hint="Name one or more files.")
     caches = [_read(path) for path in paths]
     first = caches[0]
     for cache in caches[1:]:
@@ -70,7 +71,9 @@ def import_kernel_tuner(paths: Sequence[Path]) -> Sweep:
             )
     measured = [item for cache in caches for item in _measured(cache)]
     if not measured:
-        raise InputError("no configuration in the cache was measured", file=first.file)
+        raise InputError(
+            "no configuration in the cache was measured", file=first.file, hint="Tune again."
+        )
     rows = SweepRows(
         file=first.file,
         cells=[item.cell for item in measured],
@@ -92,9 +95,9 @@ def _measured(cache: _Cache) -> Iterator[_Measured]:
             continue
         time_s = _number(cache, row, entry, "time", POSITIVE) / _MS_PER_S
         knobs = (
-            whole_clocks([_knob(cache, row, entry, "nvml_gr_clock", CLOCK)]),
-            whole_clocks([_knob(cache, row, entry, "nvml_mem_clock", CLOCK)]),
-            [_knob(cache, row, entry, "nvml_pwr_limit", POSITIVE)],
+            whole_clocks([_knob(cache, row, entry, "nvml_gr_clock", _UNROUNDED_CLOCK)]),
+            whole_clocks([_knob(cache, row, entry, "nvml_mem_clock", _UNROUNDED_CLOCK)]),
+            [_knob(cache, row, entry, "nvml_pwr_limit", POWER_LIMIT)],
         )
         (point,) = operating_points(*knobs)
         yield _Measured(
@@ -139,10 +142,14 @@ def _number(cache: _Cache, row: int, entry: Entry, name: str, rule: Rule) -> flo
     value = entry.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         problem = "the field is missing" if value is None else f"{value!r:.40} is not a number"
-        raise InputError(problem, file=cache.file, row=row, field=name)
-    if not rule.allows(value) and not rule.is_whole:
+        raise InputError(problem, file=cache.file, row=row, field=name, hint=_MEND)
+    if not rule.allows(value):
         raise InputError(
-            f"{value!r:.40} is not a possible {name}", file=cache.file, row=row, field=name
+            f"{value!r:.40} is not a possible {name}",
+            file=cache.file,
+            row=row,
+            field=name,
+            hint=_MEND,
         )
     return float(value)
 
@@ -151,7 +158,7 @@ def _read(path: Path) -> _Cache:
     file = str(path)
     text = decode_text(read_bytes(path), file).strip()
     if not text:
-        raise InputError("the file is empty", file=file)
+        raise InputError("the file is empty", file=file, hint="Tune again.")
     content = _parsed(text, file)
     if not isinstance(content, Mapping):
         raise _not_a_cache(file, "cache")
@@ -199,7 +206,12 @@ def _parsed(text: str, file: str) -> object:
         except (json.JSONDecodeError, RecursionError) as error:
             failures.append(error)
     line = getattr(failures[0], "lineno", None)
-    raise InputError("the line is not JSON", file=file, row=line) from failures[0]
+    raise InputError(
+        "the line is not JSON",
+        file=file,
+        row=line,
+        hint="Give the file that tune_kernel(cache=...) wrote.",
+    ) from failures[0]
 
 
 def _closed(text: str) -> str:

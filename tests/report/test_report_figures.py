@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import cast
+
+import plotly.graph_objects as go
+import pytest
+
+from joulewise.domain.plan import Granularity, Status
+from joulewise.report import clocks_figure as clocks
+from joulewise.report.compare import comparison_rows, kernel_savings
+from joulewise.report.figures import Figure
+from joulewise.report.frontier_figure import frontier_figure
+from joulewise.report.inputs import ReportInputs
+from joulewise.report.savings_figure import MOST_BARS, savings_figure
+from joulewise.report.timeline import stretches
+
+Make = Callable[..., ReportInputs]
+Trace = Mapping[str, Sequence[float]]
+
+WISHES: tuple[dict[str, object], ...] = (
+    {},
+    {"is_verified": False},
+    {"status": Status.NO_GAIN},
+    {"granularity": Granularity.ITERATION},
+    {"granularity": Granularity.PASS, "max_slowdown_ratio": 0.1},
+    {"mem_clocks_mhz": (None,)},
+    {"sm_clocks_mhz": (None,), "mem_clocks_mhz": (None, 5001, 9501)},
+    {"sm_clocks_mhz": tuple(range(510, 1411, 15)), "max_slowdown_ratio": None},
+)
+
+
+def _figures(inputs: ReportInputs) -> list[Figure]:
+    made = (
+        frontier_figure(inputs),
+        clocks.clocks_figure(stretches(inputs.plan, inputs.sweep)),
+        savings_figure(kernel_savings(inputs.plan, inputs.sweep)),
+    )
+    return [figure for figure in made if figure is not None]
+
+
+def _traces(figure: Figure | None) -> list[Trace]:
+    assert figure is not None
+    return cast("list[Trace]", figure["data"])
+
+
+@pytest.mark.parametrize("wish", WISHES, ids=str)
+def test_every_figure_is_valid_plotly(make_inputs: Make, wish: Mapping[str, object]) -> None:
+    for figure in _figures(make_inputs(**wish)):
+        checked = go.Figure(figure)
+        assert len(checked.data) == len(_traces(figure))
+
+
+def test_every_row_of_the_comparison_is_marked_where_its_figures_say(make_inputs: Make) -> None:
+    inputs = make_inputs()
+    marks = {trace["name"]: trace for trace in _traces(frontier_figure(inputs))}
+    for row in comparison_rows(inputs):
+        mark = marks[cast("Sequence[float]", row.label)]
+        assert mark["x"] == [(row.slowdown_ratio - 1) * 100]
+        assert mark["y"] == [row.saving_ratio * 100]
+
+
+def test_every_marked_row_is_within_the_first_view(make_inputs: Make) -> None:
+    for wish in ({}, {"max_slowdown_ratio": None}, {"max_slowdown_ratio": 0.2}):
+        inputs = make_inputs(**wish)
+        layout = cast("Mapping[str, Mapping[str, list[float]]]", frontier_figure(inputs)["layout"])
+        (left, right), (low, high) = layout["xaxis"]["range"], layout["yaxis"]["range"]
+        for row in comparison_rows(inputs):
+            assert left < (row.slowdown_ratio - 1) * 100 < right
+            assert low < row.saving_ratio * 100 < high
+
+
+def test_labels_of_marks_never_cover_each_other(make_inputs: Make) -> None:
+    inputs = make_inputs(status=Status.NO_GAIN)
+    layout = cast("Mapping[str, list[Mapping[str, float]]]", frontier_figure(inputs)["layout"])
+    shown = cast("Mapping[str, Mapping[str, list[float]]]", frontier_figure(inputs)["layout"])
+    low, high = shown["yaxis"]["range"]
+    pixels = sorted(
+        (high - label["y"]) * 396 / (high - low) + label["ay"]
+        for label in layout["annotations"]
+        if "ay" in label
+    )
+    assert all(after - before > 20 for before, after in pairwise(pixels))
+
+
+def test_clocks_stand_in_the_order_of_launches(make_inputs: Make) -> None:
+    inputs = make_inputs(max_slowdown_ratio=0.1)
+    parts = stretches(inputs.plan, inputs.sweep)
+    steps = _traces(clocks.clocks_figure(parts))[0]
+    assert steps["x"][:-1] == [part.start_s * 1e3 for part in parts]
+    assert steps["x"][-1] == parts[-1].end_s * 1e3
+    by_clock = dict(zip(steps["y"], (part.point.sm_clock_mhz for part in parts), strict=False))
+    numbers = [by_clock[place] for place in sorted(by_clock) if by_clock[place] is not None]
+    assert numbers == sorted(clock for clock in numbers if clock is not None)
+
+
+def test_auto_stands_above_every_clock(make_inputs: Make) -> None:
+    inputs = make_inputs(max_slowdown_ratio=0.02)
+    parts = stretches(inputs.plan, inputs.sweep)
+    steps = _traces(clocks.clocks_figure(parts))[0]
+    auto = {
+        y for y, part in zip(steps["y"], parts, strict=False) if part.point.sm_clock_mhz is None
+    }
+    rest = {y for y, part in zip(steps["y"], parts, strict=False) if part.point.sm_clock_mhz}
+    assert len(auto) == 1
+    assert min(auto) > max(rest)
+
+
+@pytest.mark.parametrize(
+    ("wish", "names"),
+    [
+        ({"max_slowdown_ratio": 0.05}, ["SM clock", "memory clock"]),
+        ({"mem_clocks_mhz": (None,), "max_slowdown_ratio": 0.05}, ["SM clock"]),
+        ({"status": Status.NO_GAIN}, []),
+    ],
+)
+def test_only_knobs_that_the_plan_moves_are_drawn(
+    make_inputs: Make, wish: Mapping[str, object], names: list[str]
+) -> None:
+    inputs = make_inputs(**wish)
+    parts = stretches(inputs.plan, inputs.sweep)
+    assert [knob.name for knob in clocks.moved_knobs(parts)] == names
+    assert (clocks.clocks_figure(parts) is None) == (not names)
+
+
+def test_a_power_limit_that_the_plan_sets_is_drawn(make_inputs: Make) -> None:
+    inputs = make_inputs(mem_clocks_mhz=(None,))
+    limited = tuple(replace(point, power_limit_w=250.0) for point in inputs.sweep.points)
+    sweep = replace(inputs.sweep, points=limited, baseline=limited[0], cell_caveats={})
+    launches = tuple(
+        replace(launch, point=replace(launch.point, power_limit_w=250.0))
+        for launch in inputs.plan.launches
+    )
+    parts = stretches(replace(inputs.plan, launches=launches), sweep)
+    assert [knob.name for knob in clocks.moved_knobs(parts)] == ["SM clock", "power limit"]
+
+
+def test_bars_beyond_the_twentieth_are_one_and_nothing_is_lost(make_inputs: Make) -> None:
+    inputs = make_inputs(kernels=tuple(f"kernel_{number}" for number in range(30)))
+    savings = kernel_savings(inputs.plan, inputs.sweep)
+    (bars,) = _traces(savings_figure(savings))
+    assert len(bars["x"]) == MOST_BARS + 1
+    assert sum(bars["x"]) == pytest.approx(inputs.plan.saving_ratio * 100)
+
+
+def test_a_plan_that_changes_nothing_has_no_bars(make_inputs: Make) -> None:
+    inputs = make_inputs(status=Status.NO_GAIN)
+    assert savings_figure(kernel_savings(inputs.plan, inputs.sweep)) is None
+
+
+def test_many_clocks_stand_on_a_scale_and_few_on_a_ladder() -> None:
+    many = [float(clock) for clock in range(210, 2101, 15)]
+    scale = clocks.Levels.of([*many, None])
+    assert scale.at(many[3]) == many[3]
+    assert scale.at(None) > many[-1]
+    ladder = clocks.Levels.of([5001.0, 405.0, 9501.0])
+    assert [ladder.at(clock) for clock in (405.0, 5001.0, 9501.0)] == [0.0, 1.0, 2.0]

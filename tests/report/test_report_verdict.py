@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from dataclasses import replace
+
+from inline_snapshot import snapshot
+
+from joulewise.domain.plan import Interval, Status
+from joulewise.report.compare import comparison_rows
+from joulewise.report.inputs import ReportInputs
+from joulewise.report.verdict import verdict
+
+Make = Callable[..., ReportInputs]
+
+
+def _verdict(inputs: ReportInputs) -> str:
+    sentence = verdict(inputs.plan, inputs.verification, comparison_rows(inputs))
+    plain = sentence.replace("\N{NARROW NO-BREAK SPACE}", " ").replace("\N{MINUS SIGN}", "-")
+    return textwrap.fill(plain, 88)
+
+
+def test_a_promise_that_held_is_told_beside_the_best_single_point(make_inputs: Make) -> None:
+    inputs = make_inputs(max_slowdown_ratio=0.05)
+    assert inputs.verification is not None
+    held = replace(inputs.verification, is_within_budget=True)
+    assert _verdict(replace(inputs, verification=held)) == snapshot("""\
+Verified on fresh runs: 15.2 % less energy at +3.88 % time (allowed: +5.00 %), 12.2
+percentage points more than the best single operating point saves.\
+""")
+
+
+def test_a_promise_that_broke_is_said_first(make_inputs: Make) -> None:
+    inputs = make_inputs()
+    assert inputs.verification is not None
+    late = replace(inputs.verification, slowdown_ratio=1.02, is_within_budget=False)
+    assert _verdict(replace(inputs, verification=late)) == snapshot("""\
+The promise on time is not shown to hold: fresh runs took +2.00 % time (allowed: +0.60
+%) and used 10.2 % less energy.\
+""")
+
+
+def test_a_saving_whose_interval_includes_zero_is_not_claimed(make_inputs: Make) -> None:
+    inputs = make_inputs()
+    assert inputs.verification is not None
+    unclear = replace(
+        inputs.verification, saving_interval=Interval(low_ratio=-0.001, high_ratio=0.012)
+    )
+    assert _verdict(replace(inputs, verification=unclear)) == snapshot("""\
+No saving shown: on fresh runs the plan saves between -0.10 % and 1.20 % energy at +0.40
+% time (allowed: +0.60 %).\
+""")
+
+
+def test_a_plan_that_nobody_ran_is_a_promise(make_inputs: Make) -> None:
+    assert _verdict(make_inputs(is_verified=False)) == snapshot("""\
+Promised, not verified: 10.7 % less energy at +0.30 % time (allowed: +0.60 %), 7.7
+percentage points more than the best single operating point saves.\
+""")
+
+
+def test_a_plan_without_budget_says_so(make_inputs: Make) -> None:
+    assert _verdict(make_inputs(max_slowdown_ratio=None)) == snapshot("""\
+Verified on fresh runs: 19.5 % less energy at +32.85 % time (no bound on time), 7.1
+percentage points more than the best single operating point saves.\
+""")
+
+
+def test_no_gain_means_leave_the_clocks_alone(make_inputs: Make) -> None:
+    inputs = make_inputs(status=Status.NO_GAIN, is_verified=False)
+    assert _verdict(inputs) == snapshot(
+        "Leave the clocks to the driver: no plan within the budget saves energy on Sample GPU."
+    )

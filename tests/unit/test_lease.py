@@ -1,0 +1,388 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from joulewise.control.journal import JournalEntry, read_journal, write_journal
+from joulewise.control.lease import hold
+from joulewise.control.state import default_state_dir, state_file
+from joulewise.domain.errors import (
+    BusyError,
+    DeviceError,
+    DeviceLost,
+    InputError,
+    NotPermitted,
+    NotSupported,
+)
+from joulewise.domain.measurement import GpuSample
+from joulewise.domain.points import AUTO, ClockGrid, OperatingPoint
+from joulewise.domain.ports import Gpu, Lease
+from joulewise.simulator.virtual import open_virtual
+
+LOW = OperatingPoint(sm_clock_mhz=1200)
+BOTH = OperatingPoint(sm_clock_mhz=1200, mem_clock_mhz=9501)
+posix_only = pytest.mark.skipif(os.name != "posix", reason="signals of Unix")
+
+
+class WatchedGpu:
+    """A virtual GPU that notes every touch; `is_simulated=False` lets it pass for hardware."""
+
+    def __init__(self, device: str = "virtual:rtx3080ti", *, is_simulated: bool = True) -> None:
+        self._gpu: Gpu = open_virtual(device, []).gpu
+        self.touches: list[str] = []
+        self.refusal: DeviceError | None = None
+        self.identity = replace(self._gpu.identity, is_simulated=is_simulated)
+
+    @property
+    def energy_counter_period_s(self) -> float:
+        return self._gpu.energy_counter_period_s
+
+    def clock_grid(self) -> ClockGrid:
+        return self._gpu.clock_grid()
+
+    def sample(self) -> GpuSample:
+        self.touches.append("sample")
+        return self._gpu.sample()
+
+    def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
+        return self._gpu.wait_for_energy_tick(timeout_s)
+
+    def wait(self, duration_s: float) -> None:
+        self._gpu.wait(duration_s)
+
+    def request(self, point: OperatingPoint) -> None:
+        self.touches.append(point.label)
+        self._gpu.request(point)
+
+    def reset(self) -> None:
+        self.touches.append("reset")
+        if self.refusal is not None:
+            raise self.refusal
+        self._gpu.reset()
+
+
+def _within_lease(gpu: WatchedGpu, state_dir: Path, *steps: Callable[[Lease], object]) -> None:
+    with hold(gpu, state_dir=state_dir) as lease:
+        for step in steps:
+            step(lease)
+
+
+def _fail(_lease: Lease) -> None:
+    raise ZeroDivisionError
+
+
+def _apply_low(lease: Lease) -> None:
+    lease.apply(LOW)
+
+
+def _journal(gpu: WatchedGpu, state_dir: Path) -> Path:
+    return state_file(gpu.identity, state_dir, ".journal.json")
+
+
+def _left_behind(gpu: WatchedGpu, state_dir: Path) -> Path:
+    """A journal as a killed holder leaves it."""
+    state_dir.mkdir(exist_ok=True)
+    journal = _journal(gpu, state_dir)
+    entry = JournalEntry(
+        device="d", device_name="n", uuid=gpu.identity.uuid, holder="process 1", touched=()
+    )
+    write_journal(journal, entry)
+    return journal
+
+
+def test_taking_and_ending_a_lease_touches_nothing(tmp_path: Path) -> None:
+    gpu = WatchedGpu()
+    with hold(gpu, state_dir=tmp_path):
+        pass
+    assert gpu.touches == []
+
+
+def test_clocks_are_given_back_and_checked_at_the_end(tmp_path: Path) -> None:
+    gpu = WatchedGpu()
+    with hold(gpu, state_dir=tmp_path) as lease:
+        lease.apply(LOW)
+        lease.apply(AUTO)
+        lease.apply(BOTH)
+    assert gpu.touches == ["1200/auto", "auto/auto", "1200/9501", "reset", "sample"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_journal_is_on_disk_before_the_device_hears_of_it(tmp_path: Path) -> None:
+    gpu = WatchedGpu()
+    seen: list[JournalEntry | None] = []
+
+    class LookingGpu(WatchedGpu):
+        def request(self, point: OperatingPoint) -> None:
+            seen.append(read_journal(_journal(self, tmp_path)))
+            super().request(point)
+
+    gpu = LookingGpu()
+    with hold(gpu, state_dir=tmp_path) as lease:
+        assert not _journal(gpu, tmp_path).exists()
+        lease.apply(LOW)
+        lease.apply(BOTH)
+    touched = [None if entry is None else entry.touched for entry in seen]
+    assert touched == [("sm_clock_mhz",), ("mem_clock_mhz", "sm_clock_mhz")]
+    assert seen[0] is not None
+    assert seen[0].holder == f"process {os.getpid()}"
+    assert not _journal(gpu, tmp_path).exists()
+
+
+def test_a_device_whose_journal_cannot_be_written_is_not_asked(tmp_path: Path) -> None:
+    gpu = WatchedGpu()
+    with pytest.raises(InputError):
+        _within_lease(gpu, tmp_path, lambda _lease: _journal(gpu, tmp_path).mkdir(), _apply_low)
+    assert gpu.touches == []
+
+
+def test_an_error_inside_gives_the_clocks_back_and_goes_on(tmp_path: Path) -> None:
+    gpu = WatchedGpu()
+    with pytest.raises(ZeroDivisionError):
+        _within_lease(gpu, tmp_path, _apply_low, _fail)
+    assert gpu.touches == ["1200/auto", "reset", "sample"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_release_is_harmless_when_repeated_and_apply_is_refused_after_it(tmp_path: Path) -> None:
+    gpu = WatchedGpu()
+    with hold(gpu, state_dir=tmp_path) as lease:
+        lease.apply(LOW)
+        lease.release()
+        lease.release()
+        with pytest.raises(DeviceError, match="over"):
+            lease.apply(LOW)
+    assert gpu.touches == ["1200/auto", "reset", "sample"]
+
+
+def test_a_second_holder_is_told_who_has_it(tmp_path: Path) -> None:
+    gpu, other = WatchedGpu(is_simulated=False), WatchedGpu(is_simulated=False)
+    with hold(gpu, state_dir=tmp_path) as lease:
+        lease.apply(LOW)
+        with (
+            pytest.raises(BusyError, match=f"held by process {os.getpid()}"),
+            hold(other, state_dir=tmp_path),
+        ):
+            pass
+    assert other.touches == []
+    with hold(other, state_dir=tmp_path):
+        pass
+
+
+def test_two_gpus_can_be_held_at_once(tmp_path: Path) -> None:
+    gpus = [WatchedGpu(f"virtual:rtx3080ti,seed={seed}") for seed in (1, 2)]
+    with hold(gpus[0], state_dir=tmp_path) as one, hold(gpus[1], state_dir=tmp_path) as two:
+        one.apply(LOW)
+        two.apply(LOW)
+    assert [gpu.touches[-2:] for gpu in gpus] == [["reset", "sample"]] * 2
+
+
+def test_virtual_gpus_of_two_processes_keep_separate_files(tmp_path: Path) -> None:
+    virtual, real = WatchedGpu(), WatchedGpu(is_simulated=False)
+    assert str(os.getpid()) in state_file(virtual.identity, tmp_path, ".lock").name
+    assert state_file(real.identity, tmp_path, ".lock").name == f"{real.identity.uuid}.lock"
+
+
+def test_old_files_of_killed_virtual_gpus_are_cleared_away(tmp_path: Path) -> None:
+    gpu = WatchedGpu()
+    old, recent = (tmp_path / f"{gpu.identity.uuid}.{pid}.lock" for pid in (1, 2))
+    for path in (old, recent):
+        path.touch()
+    os.utime(old, (0, 0))
+    with hold(gpu, state_dir=tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == [recent]
+
+
+def test_what_a_killed_holder_left_is_undone_once(tmp_path: Path) -> None:
+    gpu = WatchedGpu(is_simulated=False)
+    journal = _left_behind(gpu, tmp_path)
+    for _ in range(2):
+        with hold(gpu, state_dir=tmp_path):
+            assert gpu.touches == ["reset", "sample"]
+    assert not journal.exists()
+
+
+def test_a_journal_that_cannot_be_read_is_undone_too(tmp_path: Path) -> None:
+    gpu = WatchedGpu(is_simulated=False)
+    _journal(gpu, tmp_path).write_text('{"schema_version": 1, "dev', encoding="utf-8")
+    with hold(gpu, state_dir=tmp_path):
+        assert gpu.touches == ["reset", "sample"]
+
+
+def test_what_cannot_be_undone_is_an_error_and_stays_to_be_undone(tmp_path: Path) -> None:
+    gpu = WatchedGpu(is_simulated=False)
+    journal = _left_behind(gpu, tmp_path)
+    gpu.refusal = NotPermitted("not for you")
+    with pytest.raises(NotPermitted) as caught, hold(gpu, state_dir=tmp_path):
+        pass
+    assert "left with clocks set by process 1" in caught.value.__notes__[0]
+    assert journal.exists()
+    gpu.refusal = None
+    with hold(gpu, state_dir=tmp_path):
+        pass
+    assert not journal.exists()
+
+
+def test_clocks_that_cannot_be_given_back_are_an_error_and_the_next_lease_tries_again(
+    tmp_path: Path,
+) -> None:
+    gpu = WatchedGpu(is_simulated=False)
+    gpu.refusal = DeviceError("busy")
+    with pytest.raises(DeviceError, match="busy"), hold(gpu, state_dir=tmp_path) as lease:
+        lease.apply(LOW)
+    assert _journal(gpu, tmp_path).exists()
+    gpu.refusal = None
+    gpu.touches.clear()
+    with hold(gpu, state_dir=tmp_path):
+        assert gpu.touches == ["reset", "sample"]
+
+
+def test_a_lost_device_does_not_hide_the_error_that_came_first(tmp_path: Path) -> None:
+    gpu = WatchedGpu("virtual:rtx3080ti,lost_after=10", is_simulated=False)
+
+    def lose_device_then_fail(_lease: Lease) -> None:
+        with pytest.raises(DeviceLost):
+            gpu.wait(20.0)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        _within_lease(gpu, tmp_path, _apply_low, lose_device_then_fail)
+    assert "could not be given back" in caught.value.__notes__[0]
+    assert _journal(gpu, tmp_path).exists()
+
+
+def test_a_lost_device_is_the_error_where_there_was_no_other(tmp_path: Path) -> None:
+    gpu = WatchedGpu("virtual:rtx3080ti,lost_after=10", is_simulated=False)
+    with pytest.raises(DeviceLost):
+        _within_lease(gpu, tmp_path, _apply_low, lambda _lease: gpu.wait(20.0))
+
+
+def test_an_account_that_may_set_nothing_leaves_nothing_behind(tmp_path: Path) -> None:
+    gpu = WatchedGpu("virtual:rtx3080ti,control=denied")
+    with pytest.raises(NotPermitted), hold(gpu, state_dir=tmp_path) as lease:
+        lease.apply(LOW)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_clock_gives_everything_back(tmp_path: Path) -> None:
+    gpu = WatchedGpu()
+    unlisted = OperatingPoint(sm_clock_mhz=1201)
+    with pytest.raises(NotSupported):
+        _within_lease(gpu, tmp_path, _apply_low, lambda lease: lease.apply(unlisted))
+    assert gpu.touches[-2:] == ["reset", "sample"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_state_folder_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+    with (
+        pytest.raises(InputError) as caught,
+        hold(WatchedGpu(), state_dir=in_the_way / "state"),
+    ):
+        pass
+    assert caught.value.hint == "Name a folder you may write to in JOULEWISE_STATE_DIR."
+
+
+def test_the_state_folder_is_for_its_owner_only(tmp_path: Path) -> None:
+    state_dir = tmp_path / "a" / "b"
+    with hold(WatchedGpu(), state_dir=state_dir):
+        if os.name == "posix":
+            assert state_dir.stat().st_mode & 0o077 == 0
+
+
+def test_the_state_folder_can_be_named_by_a_variable(tmp_path: Path) -> None:
+    assert default_state_dir({"JOULEWISE_STATE_DIR": str(tmp_path)}) == tmp_path
+    assert default_state_dir({"JOULEWISE_STATE_DIR": ""}).name == "joulewise"
+
+
+def test_the_journal_says_what_it_is(tmp_path: Path) -> None:
+    gpu = WatchedGpu()
+    with hold(gpu, state_dir=tmp_path) as lease:
+        lease.apply(BOTH)
+        fields = json.loads(_journal(gpu, tmp_path).read_text(encoding="utf-8"))
+    assert fields == {
+        "schema_version": 1,
+        "device": "virtual:rtx3080ti",
+        "device_name": gpu.identity.name,
+        "uuid": gpu.identity.uuid,
+        "holder": f"process {os.getpid()}",
+        "touched": ["mem_clock_mhz", "sm_clock_mhz"],
+    }
+
+
+@contextmanager
+def _handlers_as_found() -> Iterator[Mapping[signal.Signals, object]]:
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    found = {number: signal.getsignal(number) for number in numbers}
+    yield found
+    for number, handler in found.items():
+        signal.signal(number, handler)
+
+
+@posix_only
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
+)
+def test_a_signal_unwinds_and_gives_the_clocks_back(
+    number: signal.Signals, error: type[BaseException], tmp_path: Path
+) -> None:
+    gpu = WatchedGpu()
+    with _handlers_as_found() as found:
+        with pytest.raises(error):
+            _within_lease(gpu, tmp_path, _apply_low, lambda _lease: signal.raise_signal(number))
+        assert signal.getsignal(number) == found[number]
+    assert gpu.touches == ["1200/auto", "reset", "sample"]
+
+
+@posix_only
+def test_a_signal_while_the_clocks_are_given_back_waits(tmp_path: Path) -> None:
+    class InterruptedGpu(WatchedGpu):
+        def reset(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+            super().reset()
+
+    gpu = InterruptedGpu()
+    with (
+        _handlers_as_found(),
+        pytest.raises(KeyboardInterrupt),
+        hold(gpu, state_dir=tmp_path) as lease,
+    ):
+        lease.apply(LOW)
+    assert gpu.touches == ["1200/auto", "reset", "sample"]
+    assert list(tmp_path.iterdir()) == []
+
+
+@posix_only
+def test_a_handler_of_the_program_is_left_alone(tmp_path: Path) -> None:
+    seen: list[int] = []
+    with _handlers_as_found():
+        signal.signal(signal.SIGTERM, lambda number, _frame: seen.append(number))
+        with hold(WatchedGpu(), state_dir=tmp_path):
+            signal.raise_signal(signal.SIGTERM)
+    assert seen == [signal.SIGTERM]
+
+
+def test_a_lease_in_another_thread_leaves_signals_alone(tmp_path: Path) -> None:
+    handlers: list[object] = []
+    gpu = WatchedGpu()
+
+    def work() -> None:
+        with hold(gpu, state_dir=tmp_path) as lease:
+            lease.apply(LOW)
+            handlers.append(signal.getsignal(signal.SIGTERM))
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(timeout=30.0)
+    assert handlers == [before]
+    assert gpu.touches == ["1200/auto", "reset", "sample"]
