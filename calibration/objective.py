@@ -144,6 +144,7 @@ class Objective:
             spread[row] = width
             for members in (self.is_gemm, ~self.is_gemm):
                 centre[row, members] = np.median(of_kernels[row, members])
+            spread[row, self.is_tiny] = _FREE_SPREAD
         spread[4] = _SET_POINT_SPREAD
         return centre, spread
 

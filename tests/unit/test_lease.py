@@ -304,6 +304,11 @@ def test_the_state_folder_can_be_named_by_a_variable(tmp_path: Path) -> None:
     assert default_state_dir({"JOULEWISE_STATE_DIR": ""}).name == "joulewise"
 
 
+def test_a_state_folder_of_nobody_is_bad_input() -> None:
+    with pytest.raises(InputError, match="no home folder"):
+        default_state_dir({"JOULEWISE_STATE_DIR": "~no-such-account-here/state"})
+
+
 def test_the_journal_says_what_it_is(tmp_path: Path) -> None:
     gpu = WatchedGpu()
     with hold(gpu, state_dir=tmp_path) as lease:

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from joulewise.control.state import unusable
 from joulewise.domain.errors import BusyError
+from joulewise.store.lock import lock_exclusively
 
-# Windows locks byte ranges against reading too; this byte lies beyond the text, so that the
-# holder's name can still be read.
-_LOCKED_BYTE = 1 << 20
 _LONGEST_NAME_BYTES = 64
 
 
@@ -38,16 +36,16 @@ class FileLock:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise unusable(self._path, error) from error
-        try:
-            _lock(descriptor)
-        except OSError as error:
+        is_free = lock_exclusively(descriptor)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        if not is_free:
             holder = os.read(descriptor, _LONGEST_NAME_BYTES).decode("ascii", "replace").strip()
             os.close(descriptor)
             raise BusyError(
                 f"{what} is held by {f'process {holder}' if holder else 'another process'}",
                 file=str(self._path),
                 hint="Wait until it ends, or end it; one process at a time may set clocks.",
-            ) from error
+            )
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
         self._descriptor = descriptor
@@ -65,28 +63,12 @@ class FileLock:
             self._path.unlink(missing_ok=True)
 
 
-def _lock(descriptor: int) -> None:
-    if sys.platform == "win32":
-        import msvcrt  # noqa: PLC0415 - Windows only
-
-        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        finally:
-            os.lseek(descriptor, 0, os.SEEK_SET)
-    else:
-        import fcntl  # noqa: PLC0415 - Unix only
-
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
 def _unlock(descriptor: int) -> None:
-    if sys.platform == "win32":
-        import msvcrt  # noqa: PLC0415 - Windows only
+    """Drop the lock now, also where a forked child has inherited the open file.
 
-        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
-    else:
+    Windows has no forked children, and drops the lock when the file is closed.
+    """
+    if sys.platform != "win32":
         import fcntl  # noqa: PLC0415 - Unix only
 
         fcntl.flock(descriptor, fcntl.LOCK_UN)

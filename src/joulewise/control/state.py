@@ -18,11 +18,24 @@ _ABANDONED_AFTER_S = 24 * 3600.0
 
 
 def default_state_dir(environment: Mapping[str, str] | None = None) -> Path:
-    """Folder named by `JOULEWISE_STATE_DIR`, or else the user's own state folder."""
+    """Folder named by `JOULEWISE_STATE_DIR`, or else the user's own state folder.
+
+    Raises:
+        InputError: the account has no home folder, and the variable is not set.
+    """
     environment = os.environ if environment is None else environment
-    named = environment.get(STATE_DIR_VARIABLE)
-    if named:
-        return Path(named).expanduser()
+    try:
+        named = environment.get(STATE_DIR_VARIABLE)
+        return Path(named).expanduser() if named else _user_state_dir(environment)
+    except RuntimeError as error:
+        raise InputError(
+            "this account has no home folder to keep the state of leases in",
+            field=STATE_DIR_VARIABLE,
+            hint=f"Name a folder you may write to in {STATE_DIR_VARIABLE}.",
+        ) from error
+
+
+def _user_state_dir(environment: Mapping[str, str]) -> Path:
     if sys.platform == "win32":
         base = environment.get("LOCALAPPDATA")
         return (Path(base) if base else Path.home() / "AppData" / "Local") / "joulewise"

@@ -24,6 +24,16 @@ class Options:
     time_s: FloatTable
     energy_j: FloatTable
 
+    def subset(self, is_kept: NDArray[np.bool_]) -> Options:
+        """The same classes with fewer options; every class must keep one."""
+        return Options(
+            class_count=self.class_count,
+            classes=self.classes[is_kept],
+            columns=self.columns[is_kept],
+            time_s=self.time_s[is_kept],
+            energy_j=self.energy_j[is_kept],
+        )
+
     @property
     def fastest(self) -> IntTable:
         """(C,) index of every class's fastest option."""
@@ -44,7 +54,7 @@ class Relaxation:
     second first. After any number of steps the choice is whole: a *supported* plan, on the
     convex hull of all plans. `rate_w` (S,) is the saving per second of each step, falling;
     `time_s` and `energy_j` (S + 1,) are totals after 0, 1, … S steps; step s leads class
-    `step_classes[s]` to the option `step_options[s]`.
+    `step_classes[s]` from the option `step_begins[s]` to `step_ends[s]`.
 
     Source: Sinha and Zoltners, The multiple-choice knapsack problem, Operations Research 27
     (1979), propositions 1 and 2.
@@ -52,7 +62,8 @@ class Relaxation:
 
     start: IntTable
     step_classes: IntTable
-    step_options: IntTable
+    step_begins: IntTable
+    step_ends: IntTable
     rate_w: FloatTable
     time_s: FloatTable
     energy_j: FloatTable
@@ -61,7 +72,7 @@ class Relaxation:
         """(C,) option of every class after so many steps."""
         choice = self.start.copy()
         # Steps of one class come in order of time, so the last write is the slowest option.
-        choice[self.step_classes[:step_count]] = self.step_options[:step_count]
+        choice[self.step_classes[:step_count]] = self.step_ends[:step_count]
         return choice
 
 
@@ -110,7 +121,8 @@ def relaxation_of(options: Options) -> Relaxation:
     return Relaxation(
         start=start,
         step_classes=options.classes[ends],
-        step_options=ends,
+        step_begins=begins,
+        step_ends=ends,
         rate_w=rates[is_step][order],
         time_s=_running(time_s[start].sum(), time_s[ends] - time_s[begins]),
         energy_j=_running(energy_j[start].sum(), energy_j[ends] - energy_j[begins]),

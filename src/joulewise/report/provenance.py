@@ -25,7 +25,7 @@ def origin(source: SweepSource) -> Origin:
     if source.is_simulated:
         return Origin(
             word="Simulated.",
-            sentence="Every figure on this page comes from a physics model of "
+            sentence="Every number here comes from a physics model of the "
             f"{source.device_name}, not from hardware.",
         )
     if source.tool.startswith(_OWN_TOOL) and not source.tool.startswith(_IMPORTER):

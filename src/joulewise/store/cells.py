@@ -124,22 +124,27 @@ class CellJournal:
         self.close()
 
     def _begin(self, header: Header, *, resume: bool) -> None:
-        lines, self._end = _whole_lines(self._descriptor)
-        os.ftruncate(self._descriptor, self._end)
+        file = str(self._path)
+        lines, torn = _whole_lines(self._descriptor)
         if not lines:
+            if not _may_begin(torn):
+                raise _damaged(file, row=None)
+            os.ftruncate(self._descriptor, 0)
             self._write({"schema_version": SCHEMA_VERSION, "header": header})
             sync_folder(self._path.parent)
             return
         if not resume:
             raise InputError(
                 "an unfinished measurement lies here",
-                file=str(self._path),
+                file=file,
                 hint="Go on with --resume, or delete the file to begin anew.",
             )
-        _require_same(_read_header(lines[0], str(self._path)), header, str(self._path))
+        _require_same(_read_header(lines[0], file), header, file)
         for row, line in enumerate(lines[1:], start=1):
-            cell = _read_cell(line, str(self._path), row)
+            cell = _read_cell(line, file, row)
             self._cells[cell.kernel, cell.point] = cell
+        self._end = sum(len(line) + 1 for line in lines)
+        os.ftruncate(self._descriptor, self._end)
 
     def _write(self, line: Header) -> None:
         content = msgspec.json.encode(line) + b"\n"
@@ -183,13 +188,24 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _whole_lines(descriptor: int) -> tuple[list[bytes], int]:
-    """Lines that end, and where the last of them does; what follows was torn by a kill."""
+def _whole_lines(descriptor: int) -> tuple[list[bytes], bytes]:
+    """Lines that end, and what follows the last of them: torn by a kill."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(0)
-        raw = file.read()
-    end = raw.rfind(b"\n") + 1
-    return raw[:end].split(b"\n")[:-1], end
+        *lines, torn = file.read().split(b"\n")
+    return lines, torn
+
+
+def _may_begin(torn: bytes) -> bool:
+    """Whether a file without any whole line is ours to write over."""
+    beginning = b'{"schema_version":'
+    return torn.startswith(beginning[: len(torn)])
+
+
+def _damaged(file: str, *, row: int | None) -> InputError:
+    return InputError(
+        "the journal is damaged", file=file, row=row, hint="Delete it and measure anew."
+    )
 
 
 def _write_all(descriptor: int, content: bytes) -> None:
@@ -208,12 +224,7 @@ def _read_cell(line: bytes, file: str, row: int) -> CellMeasurement:
         wire = msgspec.json.decode(line, type=dict[str, wire_type(CellMeasurement)])  # type: ignore[misc]
         return from_wire(wire["cell"], CellMeasurement)
     except (msgspec.MsgspecError, KeyError) as error:
-        raise InputError(
-            "the journal is damaged",
-            file=file,
-            row=row,
-            hint="Delete it and measure anew.",
-        ) from error
+        raise _damaged(file, row=row) from error
 
 
 def _require_same(found: Header, wanted: Header, file: str) -> None:

@@ -40,9 +40,9 @@ def decode_text(raw: bytes, file: str) -> str:
 def file_error(error: OSError | ValueError, path: Path, *, doing: str) -> InputError:
     """Say what the operating system refused; `doing` is 'read' or 'written'."""
     verb = "read" if doing == "read" else "written"
-    if isinstance(error, FileNotFoundError):
-        if doing == "read":
-            return InputError("there is no such file", file=str(path), hint="Check the path.")
+    if isinstance(error, FileNotFoundError) and doing == "read":
+        return InputError("there is no such file", file=str(path), hint="Check the path.")
+    if isinstance(error, FileNotFoundError) and not path.parent.is_dir():
         return InputError(
             "the folder it should go to does not exist",
             file=str(path),

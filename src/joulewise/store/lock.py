@@ -9,9 +9,10 @@ import sys
 _FAR_BYTE = 1 << 40
 
 
-def lock_exclusively(descriptor: int) -> bool:
-    """Take the lock without waiting; whether it was free."""
-    if sys.platform == "win32":
+if sys.platform == "win32":
+
+    def lock_exclusively(descriptor: int) -> bool:
+        """Take the lock without waiting; whether it was free."""
         import msvcrt  # noqa: PLC0415 - Windows only
 
         os.lseek(descriptor, _FAR_BYTE, os.SEEK_SET)
@@ -20,10 +21,15 @@ def lock_exclusively(descriptor: int) -> bool:
         except OSError:
             return False
         return True
-    import fcntl  # noqa: PLC0415 - Unix only
 
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+else:
+
+    def lock_exclusively(descriptor: int) -> bool:
+        """Take the lock without waiting; whether it was free."""
+        import fcntl  # noqa: PLC0415 - Unix only
+
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

@@ -141,7 +141,7 @@ FINAL = "belief"
 
 
 def _final_belief(prior: Prior, fresh: FreshCells) -> Belief:
-    if FINAL == "belief":
+    if FINAL != "fresh":
         return believe(prior, fresh)
     return Belief(time_s=np.exp(fresh.log_time), energy_j=np.exp(fresh.log_time + fresh.log_power))
 
@@ -172,6 +172,9 @@ def _prior(sweep: Sweep) -> tuple[Prior, tuple[Caveat, ...], FloatTable]:
 
 def _draft(job: _Job, belief: Belief, fresh: FreshCells, allowed: BoolTable) -> _Draft:
     """Plan among the allowed cells, with a guard band that fits the plan it leads to."""
+    measured=None
+    if FINAL=='both' and not (allowed&~fresh.is_measured).any():
+        measured=plan_table(replace(job.sweep,is_present=allowed.copy(),time_s=np.where(allowed,np.exp(fresh.log_time),np.inf),energy_j=np.where(allowed,np.exp(fresh.log_time+fresh.log_power),np.inf)),job.workload,job.request.granularity)
     sweep = replace(
         job.sweep,
         is_present=allowed.copy(),
@@ -189,7 +192,9 @@ def _draft(job: _Job, belief: Belief, fresh: FreshCells, allowed: BoolTable) -> 
         solution = solve(table, job.request)
         guard = _guard(table, solution.choice, counts, error_s)
     else:
-        solution, guard = _guarded(table, job.request, counts, error_s)
+        solution, guard = _guarded(table, job.request, counts, error_s, measured)
+    if measured is not None:
+        a,b=measured.totals(solution.choice); solution=replace(solution,time_s=a,energy_j=b); table=measured
     return _Draft(
         table=table,
         solution=solution,
@@ -199,7 +204,7 @@ def _draft(job: _Job, belief: Belief, fresh: FreshCells, allowed: BoolTable) -> 
 
 
 def _guarded(
-    table: PlanTable, request: PlanRequest, counts: FloatTable, error_s: FloatTable
+    table: PlanTable, request: PlanRequest, counts: FloatTable, error_s: FloatTable, measured=None
 ) -> tuple[Solution, float]:
     """Raise the guard band until it covers the plan that it leads to.
 
@@ -213,6 +218,8 @@ def _guarded(
         except InfeasibleBudget:
             return solve(_only_baseline(table), request), 0.0
         needed = _guard(table, solution.choice, counts, error_s)
+        if measured is not None:
+            needed += max(0.0, measured.totals(solution.choice)[0] / measured.baseline_time_s - solution.time_s / table.baseline_time_s)
         if needed <= guard + _GUARD_TOLERANCE_RATIO:
             return solution, guard
         guard = needed
