@@ -80,9 +80,7 @@ _TEMPLATE = GpuSpec(
     name="NVIDIA GeForce RTX 3080 Ti",
     source="fitted to arXiv 2601.08539v1, table 1 and figures 3 to 5; see docs/calibration.md",
     is_calibrated=True,
-    grid=ClockGrid(
-        sm_clocks_mhz=tuple(range(210, 2101, 15)), mem_clocks_mhz=_MEM_CLOCKS_MHZ
-    ),
+    grid=ClockGrid(sm_clocks_mhz=tuple(range(210, 2101, 15)), mem_clocks_mhz=_MEM_CLOCKS_MHZ),
     memory_states=tuple(
         MemoryState(mem_clock_mhz=clock, bandwidth_bytes_per_s=1.0, standby_w=0.0)
         for clock in _MEM_CLOCKS_MHZ

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration import parameters as par
+from calibration.facts import BASELINE
 from calibration.objective import (
     FACT_COUNT,
     Objective,
@@ -62,12 +64,6 @@ def descend(objective: Objective, state: State, *, step_count: int) -> tuple[Sta
         if idle == _PATIENCE:
             break
     return point.state, point.cost
-
-
-def cost_of(objective: Objective, state: State) -> float:
-    """Cost with priors centred where the state has them."""
-    centre, spread = objective.priors_of_kernels(state.of_kernels)
-    return _point(objective, state, Priors(centre=centre, spread=spread)).cost
 
 
 def descend_kernels(
@@ -140,9 +136,7 @@ def _point(objective: Objective, state: State, priors: Priors) -> _Point:
     return _Point(state=state, tables=tables, residuals=residuals, cost=cost)
 
 
-def _residuals(
-    objective: Objective, state: State, tables: Tables, priors: Priors
-) -> FloatArray:
+def _residuals(objective: Objective, state: State, tables: Tables, priors: Priors) -> FloatArray:
     rate = par.value(state.of_device, "exchange_rate")
     return np.concatenate(
         [
@@ -225,8 +219,6 @@ def _jacobian(objective: Objective, point: _Point, priors: Priors) -> FloatArray
 
 def _pass_change(objective: Objective, before: Tables, after: Tables) -> FloatArray:
     """Slope of the pass residuals in one parameter of every kernel, shape (260, K)."""
-    from calibration.facts import BASELINE
-
     row, point = objective.pass_row, objective.passes.point
     weight = objective.pass_weight[row]
     parts = []
@@ -249,7 +241,12 @@ def _kernel_costs(residuals: FloatArray) -> FloatArray:
     return cost
 
 
-def _kernel_moves(residuals, kernels, now, damping):
+def _kernel_moves(
+    residuals: Callable[[FloatArray], FloatArray],
+    kernels: FloatArray,
+    now: FloatArray,
+    damping: FloatArray,
+) -> FloatArray:
     """Damped steps of all kernels at once, shape (5, K)."""
     count = kernels.shape[1]
     jacobian = np.empty((count, len(now), _PER_KERNEL))
@@ -264,4 +261,5 @@ def _kernel_moves(residuals, kernels, now, damping):
     slope = np.einsum("kri,kr->ki", weighted, now.T)
     diagonal = np.einsum("kii->ki", curvature)
     damped = curvature + (damping[:, None] * diagonal + 1e-9)[:, :, None] * np.eye(_PER_KERNEL)
-    return -np.linalg.solve(damped, slope[:, :, None])[:, :, 0].T
+    moves: FloatArray = -np.linalg.solve(damped, slope[:, :, None])[:, :, 0].T
+    return moves

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from joulewise.report.page import render_report
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., ReportInputs]
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "readme_figure.py"
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -103,3 +106,25 @@ def test_the_content_policy_stops_what_would_leave_the_machine(
     )
     _, console = _opened(chromium, page, tmp_path)
     assert len([line for line in console if "Content Security Policy" in line]) == 2
+
+
+def test_the_figure_of_the_readme_is_a_photograph_of_the_report(
+    chromium: str, make_inputs: Make, tmp_path: Path
+) -> None:
+    assert chromium
+    (tmp_path / "report.html").write_text(render_report(make_inputs()), encoding="utf-8")
+    picture = tmp_path / "out" / "frontier.png"
+    subprocess.run([sys.executable, SCRIPT, tmp_path, picture], check=True, timeout=150)
+    header = picture.read_bytes()[:24]
+    assert header[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", header[16:]) == (2000, 1192)
+    assert picture.stat().st_size > 20_000
+
+
+def test_the_script_says_what_is_missing(chromium: str, tmp_path: Path) -> None:
+    assert chromium
+    done = subprocess.run(
+        [sys.executable, SCRIPT, tmp_path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "no such report" in done.stderr

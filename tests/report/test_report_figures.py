@@ -73,7 +73,7 @@ def test_every_marked_row_is_within_the_first_view(make_inputs: Make) -> None:
 
 
 def test_labels_of_marks_never_cover_each_other(make_inputs: Make) -> None:
-    inputs = make_inputs(status=Status.NO_GAIN)
+    inputs = make_inputs(max_slowdown_ratio=0.05)
     layout = cast("Mapping[str, list[Mapping[str, float]]]", frontier_figure(inputs)["layout"])
     shown = cast("Mapping[str, Mapping[str, list[float]]]", frontier_figure(inputs)["layout"])
     low, high = shown["yaxis"]["range"]
@@ -82,15 +82,26 @@ def test_labels_of_marks_never_cover_each_other(make_inputs: Make) -> None:
         for label in layout["annotations"]
         if "ay" in label
     )
+    assert len(pixels) == len(comparison_rows(inputs))
     assert all(after - before > 20 for before, after in pairwise(pixels))
+
+
+def test_marks_at_one_place_share_a_label(make_inputs: Make) -> None:
+    inputs = make_inputs(status=Status.NO_GAIN, is_verified=False, sm_clocks_mhz=(None, 210))
+    assert {row.saving_ratio for row in comparison_rows(inputs)[::3]} == {0.0}
+    layout = cast("Mapping[str, list[Mapping[str, str]]]", frontier_figure(inputs)["layout"])
+    labels = [label["text"] for label in layout["annotations"] if "ay" in label]
+    assert len([text for text in labels if text.startswith("Baseline = chosen plan")]) == 1
 
 
 def test_clocks_stand_in_the_order_of_launches(make_inputs: Make) -> None:
     inputs = make_inputs(max_slowdown_ratio=0.1)
     parts = stretches(inputs.plan, inputs.sweep)
+    scale, unit = clocks.time_scale(parts)
+    assert (scale, unit) == (1e3, "ms")
     steps = _traces(clocks.clocks_figure(parts))[0]
-    assert steps["x"][:-1] == [part.start_s * 1e3 for part in parts]
-    assert steps["x"][-1] == parts[-1].end_s * 1e3
+    assert steps["x"][:-1] == [part.start_s * scale for part in parts]
+    assert steps["x"][-1] == parts[-1].end_s * scale
     by_clock = dict(zip(steps["y"], (part.point.sm_clock_mhz for part in parts), strict=False))
     numbers = [by_clock[place] for place in sorted(by_clock) if by_clock[place] is not None]
     assert numbers == sorted(clock for clock in numbers if clock is not None)

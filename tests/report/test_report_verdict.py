@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from inline_snapshot import snapshot
 
-from joulewise.domain.plan import Interval, Status
+from joulewise.domain.plan import Granularity, Interval, Status
 from joulewise.report.compare import comparison_rows
 from joulewise.report.inputs import ReportInputs
 from joulewise.report.verdict import verdict
@@ -27,6 +27,38 @@ def test_a_promise_that_held_is_told_beside_the_best_single_point(make_inputs: M
     assert _verdict(replace(inputs, verification=held)) == snapshot("""\
 Verified on fresh runs: 15.2 % less energy at +3.88 % time (allowed: +5.00 %), 12.2
 percentage points more than the best single operating point saves.\
+""")
+
+
+def test_a_best_single_point_that_is_the_baseline_saves_nothing(make_inputs: Make) -> None:
+    inputs = make_inputs(is_verified=False, mem_clocks_mhz=(None,), sm_clocks_mhz=(None, 630))
+    assert _verdict(inputs) == snapshot("""\
+Promised, not verified: 2.2 % less energy at +0.07 % time (allowed: +0.60 %); no single
+operating point saves any.\
+""")
+
+
+def test_a_lead_within_the_interval_is_not_claimed(make_inputs: Make) -> None:
+    inputs = make_inputs(granularity=Granularity.ITERATION, max_slowdown_ratio=0.05)
+    assert inputs.verification is not None
+    wide = Interval(low_ratio=0.02, high_ratio=inputs.plan.saving_ratio + 0.01)
+    held = replace(inputs.verification, is_within_budget=True, saving_interval=wide)
+    assert _verdict(replace(inputs, verification=held)) == snapshot("""\
+Verified on fresh runs: 2.5 % less energy at +0.10 % time (allowed: +5.00 %), no more
+than the best single operating point saves.\
+""")
+
+
+def test_a_plan_that_a_single_point_beats_says_so(make_inputs: Make) -> None:
+    inputs = make_inputs(max_slowdown_ratio=0.05)
+    assert inputs.verification is not None
+    low = Interval(low_ratio=0.005, high_ratio=0.02)
+    poor = replace(
+        inputs.verification, is_within_budget=True, saving_ratio=0.01, saving_interval=low
+    )
+    assert _verdict(replace(inputs, verification=poor)) == snapshot("""\
+Verified on fresh runs: 1.0 % less energy at +3.88 % time (allowed: +5.00 %), 2.0
+percentage points less than the best single operating point saves.\
 """)
 
 
@@ -69,5 +101,5 @@ percentage points more than the best single operating point saves.\
 def test_no_gain_means_leave_the_clocks_alone(make_inputs: Make) -> None:
     inputs = make_inputs(status=Status.NO_GAIN, is_verified=False)
     assert _verdict(inputs) == snapshot(
-        "Leave the clocks to the driver: no plan within the budget saves energy on Sample GPU."
+        "Leave the clocks alone: no plan within the budget saves energy."
     )

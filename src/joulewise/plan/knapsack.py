@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from joulewise.domain.sweep import IntTable
-from joulewise.plan.core import PROVEN_RATIO, ROUNDING_RATIO, Base, close_gap
+from joulewise.plan.core import close_gap
 from joulewise.plan.milp import solve_milp
 from joulewise.plan.options import Options, Relaxation, relaxation_of
+from joulewise.plan.rest import PROVEN_RATIO, ROUNDING_RATIO, Base
 
 STATE_LIMIT = 30_000
 """Partial plans that may be alive before the mixed-integer program takes over."""

@@ -89,9 +89,7 @@ def options_of(time_s: FloatTable, energy_j: FloatTable) -> Options:
     energies = np.take_along_axis(energy_j, order, axis=1)
     is_better = np.empty(energies.shape, dtype=np.bool_)
     is_better[:, 0] = True
-    np.less(
-        energies[:, 1:], np.minimum.accumulate(energies, axis=1)[:, :-1], out=is_better[:, 1:]
-    )
+    np.less(energies[:, 1:], np.minimum.accumulate(energies, axis=1)[:, :-1], out=is_better[:, 1:])
     classes, places = np.nonzero(is_better)
     columns = order[classes, places]
     times = time_s[classes, columns]

@@ -78,9 +78,7 @@ def plan_table(sweep: Sweep, workload: Workload | None, granularity: Granularity
         raise PlanError("the iteration has no launches, so there is nothing to plan")
     rows = _kernel_rows(sweep, launches)
     names, launch_classes = _classes(launches, granularity)
-    pairs, counts = np.unique(
-        np.stack([launch_classes, rows]), axis=1, return_counts=True
-    )
+    pairs, counts = np.unique(np.stack([launch_classes, rows]), axis=1, return_counts=True)
     return PlanTable(
         class_names=names,
         points=sweep.points,
@@ -143,22 +141,26 @@ def _classes(
     launches: tuple[Launch, ...], granularity: Granularity
 ) -> tuple[tuple[str, ...], IntTable]:
     """Names of the classes in order of first launch, and the class of every launch."""
-    match granularity:
-        case Granularity.KERNEL:
-            labels = [launch.kernel for launch in launches]
-        case Granularity.PASS:
-            labels = [launch.pass_.value for launch in launches]
-        case Granularity.ITERATION:
-            labels = ["iteration"] * len(launches)
+    labels = [_class_name(launch, granularity) for launch in launches]
     names = tuple(dict.fromkeys(labels))
     index = {name: i for i, name in enumerate(names)}
     return names, np.array([index[label] for label in labels], dtype=np.int64)
 
 
+def _class_name(launch: Launch, granularity: Granularity) -> str:
+    match granularity:
+        case Granularity.KERNEL:
+            return launch.kernel
+        case Granularity.PASS:
+            return launch.pass_.value
+        case Granularity.ITERATION:
+            return granularity.value
+
+
 def _summed(
     table: FloatTable,
     pairs: IntTable,
-    weights: NDArray[np.int64] | FloatTable,
+    weights: FloatTable | IntTable,
     is_present: NDArray[np.bool_],
 ) -> FloatTable:
     """Weighted rows of `table` added up per class; `pairs` (2, n) is sorted by class.
@@ -166,7 +168,8 @@ def _summed(
     An absent cell makes its class's cell +inf: no weight is zero, so inf never becomes NaN.
     """
     classes, rows = pairs
-    weighted = np.where(is_present[rows], table[rows], np.inf) * weights[:, None]
+    present: FloatTable = np.where(is_present[rows], table[rows], np.inf)
+    weighted: FloatTable = present * weights[:, None]
     starts = np.flatnonzero(np.diff(classes, prepend=-1))
     if starts.size == classes.size:
         return weighted

@@ -14,6 +14,7 @@ MOST_STRETCHES = 20_000  # beyond this a browser is slow and the eye sees nothin
 _READABLE_STRETCHES = 70  # so many steps are told apart at first sight
 _MOST_LEVELS = 12  # more clocks than this stand on a scale, fewer on a ladder
 _MOST_BANDS = 24
+_TIME_SCALES = ((10.0, 1.0, "s"), (0.01, 1e3, "ms"), (0.0, 1e6, "µs"))  # from seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,30 +46,37 @@ def first_view_s(parts: Sequence[Stretch]) -> float:
     return parts[min(len(parts), _READABLE_STRETCHES) - 1].end_s
 
 
+def time_scale(parts: Sequence[Stretch]) -> tuple[float, str]:
+    """Factor and unit of the time axis, fitting the whole iteration."""
+    total_s = parts[-1].end_s
+    return next((factor, unit) for least_s, factor, unit in _TIME_SCALES if total_s >= least_s)
+
+
 def clocks_figure(parts: Sequence[Stretch]) -> Figure | None:
-    """One row of steps per moved knob; `None` where the plan moves none. x in milliseconds."""
+    """One row of steps per moved knob over time; `None` where the plan moves none."""
     knobs = moved_knobs(parts)
     if not knobs:
         return None
     shown = parts[:MOST_STRETCHES]
+    scale, unit = time_scale(parts)
     layout: dict[str, object] = {
         "height": 110 + 190 * len(knobs),
         "margin": {"l": 60, "r": 24, "t": 34, "b": 56},
         "hovermode": "x",
         "showlegend": False,
         "xaxis": axis(
-            "time along the iteration (ms)",
+            f"time along the iteration ({unit})",
             {
-                "range": [0.0, first_view_s(shown) * 1e3],
+                "range": [0.0, first_view_s(shown) * scale],
                 "anchor": _axis_name(len(knobs), "y"),
                 "showgrid": False,
             },
         ),
     }
     bands = pass_bands(shown)
-    if len(bands) <= _MOST_BANDS:
-        layout["shapes"] = [_band_shape(band) for band in bands[1::2]]
-        layout["annotations"] = [_band_label(band) for band in bands]
+    if 1 < len(bands) <= _MOST_BANDS:
+        layout["shapes"] = [_band_shape(band, scale) for band in bands[1::2]]
+        layout["annotations"] = [_band_label(band, scale) for band in bands]
     traces: list[Json] = []
     height = 1.0 / len(knobs)
     for number, knob in enumerate(knobs, start=1):
@@ -85,7 +93,8 @@ def clocks_figure(parts: Sequence[Stretch]) -> Figure | None:
                 "fixedrange": True,
             },
         )
-        traces.append(_steps(shown, knob, levels, _axis_name(number, "y")))
+        steps = _steps(shown, knob, levels, scale)
+        traces.append({**steps, "xaxis": "x", "yaxis": _axis_name(number, "y")})
     return figure(traces, layout)
 
 
@@ -123,18 +132,16 @@ class Levels:
         return [min(places) - room, max(places) + room]
 
 
-def _steps(parts: Sequence[Stretch], knob: Knob, levels: Levels, y_axis: str) -> Json:
+def _steps(parts: Sequence[Stretch], knob: Knob, levels: Levels, scale: float) -> Json:
     places = [levels.at(knob.value(part.point)) for part in parts]
     texts = [_hover(part, knob) for part in parts]
     return {
         "type": "scatter",
         "mode": "lines",
         "name": knob.name,
-        "x": [part.start_s * 1e3 for part in parts] + [parts[-1].end_s * 1e3],
+        "x": [part.start_s * scale for part in parts] + [parts[-1].end_s * scale],
         "y": [*places, places[-1]],
         "text": [*texts, texts[-1]],
-        "xaxis": "x",
-        "yaxis": y_axis,
         "line": {"shape": "hv", "color": knob.colour, "width": 2},
         "hovertemplate": "%{text}<extra></extra>",
     }
@@ -150,13 +157,13 @@ def _hover(part: Stretch, knob: Knob) -> str:
     return f"{knob.name} {text}<br>{kernels}<br>for {duration(part.end_s - part.start_s)}"
 
 
-def _band_shape(band: PassBand) -> Json:
+def _band_shape(band: PassBand, scale: float) -> Json:
     return {
         "type": "rect",
         "xref": "x",
         "yref": "paper",
-        "x0": band.start_s * 1e3,
-        "x1": band.end_s * 1e3,
+        "x0": band.start_s * scale,
+        "x1": band.end_s * scale,
         "y0": 0,
         "y1": 1,
         "layer": "below",
@@ -166,9 +173,9 @@ def _band_shape(band: PassBand) -> Json:
     }
 
 
-def _band_label(band: PassBand) -> Json:
+def _band_label(band: PassBand, scale: float) -> Json:
     return {
-        "x": band.start_s * 1e3,
+        "x": band.start_s * scale,
         "xref": "x",
         "y": 1,
         "yref": "paper",

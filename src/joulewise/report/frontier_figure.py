@@ -136,21 +136,29 @@ def _error_bar(middle_ratio: float, interval: Interval, colour: str) -> Json:
 def _labels(
     rows: Sequence[ComparisonRow], x_range: Sequence[float], y_range: Sequence[float]
 ) -> list[Json]:
-    """A label beside every mark, pushed down where it would cover the one above."""
+    """A label beside every mark, pushed down where it would cover the one above.
+
+    Marks at the same place share one.
+    """
     px_per_percent = (_HEIGHT_PX - _ROOM_PX) / (y_range[1] - y_range[0])
+    names: dict[tuple[float, float], list[str]] = {}
+    for row in rows:
+        place = (round(row.saving_ratio, 5), round(row.slowdown_ratio, 5))
+        names.setdefault(place, []).append(row.label)
     labels: list[Json] = []
     lowest_px = -math.inf
-    for row in sorted(rows, key=lambda row: -row.saving_ratio):
-        mark_px = (y_range[1] - row.saving_ratio * 100) * px_per_percent
+    for saving_ratio, slowdown_ratio in sorted(names, reverse=True):
+        mark_px = (y_range[1] - saving_ratio * 100) * px_per_percent
         label_px = max(mark_px - _LABEL_GAP_PX / 2, lowest_px + _LABEL_GAP_PX)
         lowest_px = label_px
-        time = (row.slowdown_ratio - 1.0) * 100
+        time = (slowdown_ratio - 1.0) * 100
         is_left = time <= x_range[0] + _LEFT_SIDE_RATIO * (x_range[1] - x_range[0])
+        name = " = ".join(names[saving_ratio, slowdown_ratio]).capitalize()
         labels.append(
             {
                 "x": time,
-                "y": row.saving_ratio * 100,
-                "text": f"{row.label}: {percent(row.saving_ratio, digit_count=1)}",
+                "y": saving_ratio * 100,
+                "text": f"{name}: {percent(saving_ratio, digit_count=1)}",
                 "showarrow": True,
                 "arrowhead": 0,
                 "arrowwidth": 1,

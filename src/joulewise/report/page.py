@@ -16,6 +16,7 @@ from joulewise.report.clocks_figure import (
     clocks_figure,
     first_view_s,
     moved_knobs,
+    time_scale,
 )
 from joulewise.report.compare import (
     KernelSaving,
@@ -94,6 +95,7 @@ def render_report(inputs: ReportInputs) -> str:
             },
             clocks_sentence=_clocks_sentence(parts),
             views=_views(parts),
+            view_scale=time_scale(parts)[0],
             shares=point_shares(inputs.plan, inputs.sweep),
             savings=savings,
             savings_sentence=_savings_sentence(inputs, savings),
@@ -159,7 +161,8 @@ def _clocks_sentence(parts: tuple[Stretch, ...]) -> str:
     still = [knob.name for knob in KNOBS[:2] if knob not in moved]
     if still:
         sentences.append(f"It leaves the {still[0]} to the driver throughout.")
-    sentences.append("Changing clocks takes no time here: each kernel was measured alone.")
+    if changes:
+        sentences.append("Changing takes no time here: each kernel was measured alone.")
     if len(parts) > MOST_STRETCHES:
         sentences.append(f"The first {count(MOST_STRETCHES)} steps are shown.")
     return " ".join(sentences)

@@ -32,8 +32,8 @@ def origin(source: SweepSource) -> Origin:
         return Origin(word="Measured", sentence=f"on {source.device_name} by {source.tool}.")
     return Origin(
         word="Measured elsewhere",
-        sentence=f"on {source.device_name} and imported ({source.tool}); "
-        "joulewise did not see the runs.",
+        sentence=f"and imported ({source.tool}); joulewise did not see the runs. "
+        f"Device: {source.device_name}.",
     )
 
 
@@ -52,7 +52,7 @@ def provenance_rows(inputs: ReportInputs) -> tuple[tuple[str, str], ...]:
         ("Granularity", plan.request.granularity.value),
         ("Time bound", _bound(plan)),
         ("Guard band held back", percent(plan.guard_band_ratio)),
-        ("Distance to the proven optimum", _gap(plan)),
+        ("Gap to the proven bound", _gap(plan)),
     ]
     if inputs.verification is not None:
         pairs = len(inputs.verification.pairs)

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from joulewise.domain.plan import Plan, Status, Verification
+from joulewise.domain.plan import Interval, Plan, Status, Verification
 from joulewise.report.compare import ComparisonRow, Role
 from joulewise.report.wording import change, percent, points
 
 _LEAST_SHOWN_RATIO = 0.0005  # below 0.05 points two savings read the same
+_RIVAL = "the best single operating point saves"
 
 
 def verdict(plan: Plan, verification: Verification | None, rows: Sequence[ComparisonRow]) -> str:
     """The sentence under which the whole report stands; `rows` as from `comparison_rows`."""
     if plan.status is Status.NO_GAIN:
-        return (
-            "Leave the clocks to the driver: no plan within the budget saves energy on "
-            f"{plan.device_name}."
-        )
+        return "Leave the clocks alone: no plan within the budget saves energy."
     if verification is None:
         return (
             f"Promised, not verified: {percent(plan.saving_ratio, digit_count=1)} less energy at "
             f"{change(plan.slowdown_ratio)} time{_allowed(plan)}"
-            f"{_lead_over_static(plan.saving_ratio, rows)}."
+            f"{_lead_over_static(plan.saving_ratio, _as_promised(plan), rows)}."
         )
     return _verified(plan, verification, rows)
 
@@ -43,7 +41,15 @@ def _verified(plan: Plan, verification: Verification, rows: Sequence[ComparisonR
         )
     return (
         f"Verified on fresh runs: {saved} less energy at {time}"
-        f"{_lead_over_static(verification.saving_ratio, rows)}."
+        f"{_lead_over_static(verification.saving_ratio, verification.saving_interval, rows)}."
+    )
+
+
+def _as_promised(plan: Plan) -> Interval:
+    """A promise knows no interval; what reads the same counts as the same."""
+    return Interval(
+        low_ratio=plan.saving_ratio - _LEAST_SHOWN_RATIO,
+        high_ratio=plan.saving_ratio + _LEAST_SHOWN_RATIO,
     )
 
 
@@ -54,14 +60,18 @@ def _allowed(plan: Plan) -> str:
     return f" (allowed: {change(1.0 + budget_ratio)})"
 
 
-def _lead_over_static(saving_ratio: float, rows: Sequence[ComparisonRow]) -> str:
-    """How much more the plan saves than the best single point at equal slowdown."""
+def _lead_over_static(
+    saving_ratio: float, interval: Interval, rows: Sequence[ComparisonRow]
+) -> str:
+    """How the plan stands beside the best single point; no lead where the interval has both."""
     static = next((row for row in rows if row.role is Role.BEST_STATIC), None)
     if static is None:
         return ""
-    lead_ratio = saving_ratio - static.saving_ratio
-    if lead_ratio > _LEAST_SHOWN_RATIO:
-        return f", {points(lead_ratio)} more than the best single operating point saves"
-    if lead_ratio < -_LEAST_SHOWN_RATIO:
-        return f", {points(-lead_ratio)} less than the best single operating point saves"
-    return "; the best single operating point saves as much"
+    rival_ratio = static.saving_ratio
+    if rival_ratio < _LEAST_SHOWN_RATIO < interval.low_ratio:
+        return "; no single operating point saves any"
+    if interval.low_ratio > rival_ratio:
+        return f", {points(saving_ratio - rival_ratio)} more than {_RIVAL}"
+    if interval.high_ratio < rival_ratio:
+        return f", {points(rival_ratio - saving_ratio)} less than {_RIVAL}"
+    return f", no more than {_RIVAL}"

@@ -1,3 +1,111 @@
 """`plan` and `frontier`: clocks from a sweep file."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from joulewise.domain.caveats import Caveat
+from joulewise.domain.plan import FrontierPoint, Granularity, Plan, PlanRequest
+from joulewise.domain.points import OperatingPoint
+from joulewise.plan.frontier import frontier
+from joulewise.plan.make import make_plan, plan_from_choice
+from joulewise.plan.table import plan_table
+from joulewise.report.compare import ComparisonRow, comparison_rows
+from joulewise.store.documents import write_plan
+from joulewise.store.sweeps import read_sweep, sweep_sha256
+from joulewise.workflow.promise import plan_with_guard
+from joulewise.workflow.reporting import report_inputs
+from joulewise.workflow.workloads import load_optional_workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanJob:
+    """What `plan` was asked for."""
+
+    sweep: Path
+    workload: str | None
+    request: PlanRequest
+    is_guarded: bool
+    out: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPoint:
+    """Where a kernel runs and how often; a kernel of several passes may come more than once."""
+
+    kernel: str
+    sm_clock_mhz: int | None
+    mem_clock_mhz: int | None
+    power_limit_w: float | None
+    launch_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanResult:
+    """A plan, its rivals, and its points kernel by kernel."""
+
+    plan: Plan
+    comparison: tuple[ComparisonRow, ...]
+    points: tuple[PlannedPoint, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierResult:
+    """A frontier and the doubts about the sweep it comes from."""
+
+    points: tuple[FrontierPoint, ...]
+    caveats: tuple[Caveat, ...]
+
+
+def plan_to_file(job: PlanJob) -> PlanResult:
+    """Plan on a sweep; write the plan if asked to.
+
+    With a guard, cells are first pulled toward the model and two standard errors of the budget
+    are kept back; a table without scatter is planned as it stands. Raises InputError,
+    PlanError, InfeasibleBudget.
+    """
+    sweep = read_sweep(job.sweep)
+    workload = load_optional_workload(job.workload)
+    digest = sweep_sha256(sweep)
+    has_scatter = sweep.time_std_s is not None and sweep.energy_std_j is not None
+    if job.is_guarded and has_scatter:
+        kept = plan_with_guard(sweep, workload, job.request)
+        plan = plan_from_choice(
+            kept.sweep, workload, kept.table, kept.solution, sweep_sha256=digest
+        )
+    else:
+        plan = make_plan(sweep, workload, job.request, sweep_sha256=digest)
+    result = PlanResult(
+        plan=plan,
+        comparison=comparison_rows(report_inputs(plan, sweep, None)),
+        points=planned_points(plan),
+    )
+    if job.out is not None:
+        write_plan(plan, job.out)
+    return result
+
+
+def planned_points(plan: Plan) -> tuple[PlannedPoint, ...]:
+    """Kernels in order of first launch, each with its point and number of launches."""
+    counts: dict[tuple[str, OperatingPoint], int] = {}
+    for launch in plan.launches:
+        key = (launch.kernel, launch.point)
+        counts[key] = counts.get(key, 0) + 1
+    return tuple(
+        PlannedPoint(
+            kernel=kernel,
+            sm_clock_mhz=point.sm_clock_mhz,
+            mem_clock_mhz=point.mem_clock_mhz,
+            power_limit_w=point.power_limit_w,
+            launch_count=count,
+        )
+        for (kernel, point), count in counts.items()
+    )
+
+
+def frontier_of(path: Path, workload: str | None, granularity: Granularity) -> FrontierResult:
+    """The whole energy-time frontier of a sweep file. Raises InputError, PlanError."""
+    sweep = read_sweep(path)
+    table = plan_table(sweep, load_optional_workload(workload), granularity)
+    return FrontierResult(points=frontier(table), caveats=sweep.caveats)

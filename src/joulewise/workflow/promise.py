@@ -173,8 +173,9 @@ def _prior(sweep: Sweep) -> tuple[Prior, tuple[Caveat, ...], FloatTable]:
 def _draft(job: _Job, belief: Belief, fresh: FreshCells, allowed: BoolTable) -> _Draft:
     """Plan among the allowed cells, with a guard band that fits the plan it leads to."""
     measured=None
-    if FINAL=='both' and not (allowed&~fresh.is_measured).any():
+    if FINAL in('both','fresh2') and not (allowed&~fresh.is_measured).any():
         measured=plan_table(replace(job.sweep,is_present=allowed.copy(),time_s=np.where(allowed,np.exp(fresh.log_time),np.inf),energy_j=np.where(allowed,np.exp(fresh.log_time+fresh.log_power),np.inf)),job.workload,job.request.granularity)
+    belief2=belief
     sweep = replace(
         job.sweep,
         is_present=allowed.copy(),
@@ -182,6 +183,7 @@ def _draft(job: _Job, belief: Belief, fresh: FreshCells, allowed: BoolTable) -> 
         energy_j=np.where(allowed, belief.energy_j, np.inf),
     )
     table = plan_table(sweep, job.workload, job.request.granularity)
+    if FINAL=='fresh2' and measured is not None: table,measured=measured,table
     counts = _launch_counts(job.sweep, table)
     error = _time_error_ratio(job, fresh)
     error_s = np.where(allowed, error * belief.time_s, 0.0)
@@ -193,7 +195,7 @@ def _draft(job: _Job, belief: Belief, fresh: FreshCells, allowed: BoolTable) -> 
         guard = _guard(table, solution.choice, counts, error_s)
     else:
         solution, guard = _guarded(table, job.request, counts, error_s, measured)
-    if measured is not None:
+    if measured is not None and FINAL=='both':
         a,b=measured.totals(solution.choice); solution=replace(solution,time_s=a,energy_j=b); table=measured
     return _Draft(
         table=table,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from joulewise import __version__
 from joulewise.domain.errors import InputError
-from joulewise.domain.plan import Granularity, Plan
+from joulewise.domain.plan import Granularity, Plan, Verification
 from joulewise.domain.sweep import Sweep
 from joulewise.plan.frontier import frontier
 from joulewise.plan.table import plan_table
@@ -70,6 +70,11 @@ def read_inputs(folder: Path) -> ReportInputs:
             field="plan_sha256",
             hint=f"Verify this one: joulewise verify {plan_file} --out {verification_file}",
         )
+    return report_inputs(plan, sweep, verification)
+
+
+def report_inputs(plan: Plan, sweep: Sweep, verification: Verification | None) -> ReportInputs:
+    """The records of a report with the frontiers that belong beside them."""
     workload = workload_of_plan(plan)
     return ReportInputs(
         plan=plan,
@@ -87,9 +92,7 @@ def _read_matching_sweep(folder: Path, plan: Plan) -> Sweep:
     """The sweep that the plan names by its hash."""
     present = [folder / name for name in SWEEP_NAMES if (folder / name).exists()]
     if not present:
-        raise InputError(
-            f"there is no {' or '.join(SWEEP_NAMES)} in this folder", file=str(folder)
-        )
+        raise InputError(f"there is no {' or '.join(SWEEP_NAMES)} in this folder", file=str(folder))
     for path in present:
         sweep = read_sweep(path)
         if sweep_sha256(sweep) == plan.sweep_sha256:

@@ -9,29 +9,38 @@ from pathlib import Path
 
 from joulewise.control.lease import hold
 from joulewise.control.state import default_state_dir
-from joulewise.domain.caveats import Caveat
+from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError
 from joulewise.domain.measurement import CellMeasurement
-from joulewise.domain.plan import Plan, PlanRequest, Verification
+from joulewise.domain.plan import Granularity, Plan, PlanRequest, Verification
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.ports import Lease, Progress
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.sweep import Sweep
 from joulewise.domain.workload import Workload
 from joulewise.measure.fresh import measure_fresh
-from joulewise.measure.settings import MeasureSettings
+from joulewise.measure.table import sweep_from_cells
 from joulewise.measure.verify import verify_plan
+from joulewise.plan.make import plan_from_choice
+from joulewise.plan.statics import best_pass_level, best_static
+from joulewise.plan.table import plan_table
 from joulewise.report.compare import ComparisonRow
-from joulewise.store.cells import has_journal
+from joulewise.store.cells import CellJournal
 from joulewise.store.documents import plan_sha256, write_plan, write_verification
 from joulewise.store.sweeps import sweep_sha256, write_sweep_parquet
 from joulewise.workflow.devices import open_session, points_to_measure
-from joulewise.workflow.measuring import sweep_to_file
-from joulewise.workflow.promise import PromiseResult, keep_promise, plan_of_promise
-from joulewise.workflow.reporting import write_report
+from joulewise.workflow.measuring import SETTINGS, journal_header, sweep_to_file
+from joulewise.workflow.promise import keep_promise
+from joulewise.workflow.reporting import (
+    PLAN_NAME,
+    REMEASURED_NAME,
+    SWEEP_NAMES,
+    VERIFICATION_NAME,
+    write_report,
+)
 from joulewise.workflow.workloads import load_workload
 
-REMEASURED_RUN = "remeasure"
+RIVAL_WINDOW_COUNT = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,3 +66,152 @@ class TuneResult:
     caveats: tuple[Caveat, ...]
     folder: Path
     report: Path
+
+
+class FreshWindows:
+    """Re-measures cells in one measuring run; no window ever comes twice."""
+
+    def __init__(self, session: DeviceSession, lease: Lease, progress: Progress) -> None:
+        """Remember how far the windows have been counted."""
+        self._session = session
+        self._lease = lease
+        self._progress = progress
+        self._next_window = 0
+        self._cells: list[CellMeasurement] = []
+
+    @property
+    def cells(self) -> tuple[CellMeasurement, ...]:
+        """Everything measured so far, call by call."""
+        return tuple(self._cells)
+
+    def __call__(
+        self, cells: Sequence[tuple[str, OperatingPoint]], window_count: int
+    ) -> tuple[CellMeasurement, ...]:
+        """Fresh windows of these cells, interleaved."""
+        first, self._next_window = self._next_window, self._next_window + window_count
+        measured = measure_fresh(
+            self._session,
+            self._lease,
+            cells,
+            window_count,
+            settings=SETTINGS,
+            first_window=first,
+            progress=self._progress,
+        )
+        self._cells.extend(measured)
+        return measured
+
+
+def tune_to_folder(job: TuneJob, progress: Progress) -> TuneResult:
+    """Find, prove and report clocks; everything lies in one run folder.
+
+    A folder in which an earlier `tune` was interrupted is gone on with. Raises any
+    JoulewiseError; what was measured stays on disk.
+    """
+    workload = load_workload(job.workload)
+    session = open_session(job.device, workload)
+    points = points_to_measure(session.gpu.clock_grid(), job.sm_clocks_mhz, job.mem_clocks_mhz)
+    folder = _make_folder(job.out if job.out is not None else _dated_folder(workload))
+    out = folder / SWEEP_NAMES[0]
+    header = journal_header(session, workload, points)
+    with (
+        CellJournal.open_for(out, header, resume=True) as journal,
+        hold(session.gpu, state_dir=default_state_dir()) as lease,
+    ):
+        sweep = sweep_to_file(session, lease, workload, points, out, journal, progress)
+        plan = _kept_plan(session, lease, job.request, workload, sweep, folder, progress)
+        seen = verify_plan(
+            session,
+            lease,
+            plan,
+            pair_count=job.pair_count,
+            settings=SETTINGS,
+            plan_sha256=plan_sha256(plan),
+            progress=progress,
+        )
+    write_verification(seen, folder / VERIFICATION_NAME)
+    written = write_report(folder)
+    return TuneResult(
+        plan=plan,
+        verification=seen,
+        comparison=written.comparison,
+        caveats=_after_verification(plan, seen),
+        folder=folder,
+        report=written.path,
+    )
+
+
+def _kept_plan(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tell
+    session: DeviceSession,
+    lease: Lease,
+    request: PlanRequest,
+    workload: Workload,
+    sweep: Sweep,
+    folder: Path,
+    progress: Progress,
+) -> Plan:
+    """Plan, re-measure and plan again; write the plan and the cells that it stands on."""
+    fresh = FreshWindows(session, lease, progress)
+    kept = keep_promise(sweep, workload, request, fresh, progress=progress)
+    plan = plan_from_choice(
+        kept.sweep,
+        workload,
+        kept.table,
+        kept.solution,
+        sweep_sha256=sweep_sha256(sweep),
+        caveats=kept.caveats,
+    )
+    fresh(rival_cells(sweep, workload, plan), RIVAL_WINDOW_COUNT)
+    remeasured = sweep_from_cells(
+        fresh.cells, sweep.kernels, sweep.points, sweep.source, caveats=sweep.caveats
+    )
+    write_sweep_parquet(remeasured, folder / REMEASURED_NAME)
+    write_plan(plan, folder / PLAN_NAME)
+    return plan
+
+
+def rival_cells(
+    sweep: Sweep, workload: Workload, plan: Plan
+) -> tuple[tuple[str, OperatingPoint], ...]:
+    """Cells of the best static point and the best pass-level plan at the plan's budget.
+
+    What the plan is compared with is measured afresh beside it, in the same run: two visits of
+    a sweep have no common shift, so numbers of the sweep would flatter one side or the other.
+    """
+    budget = plan.request.max_slowdown_ratio
+    limit = budget if budget is not None else max(0.0, plan.slowdown_ratio - 1)
+    table = plan_table(sweep, workload, Granularity.KERNEL)
+    cells: dict[tuple[str, OperatingPoint], None] = {}
+    for rival in (best_static(table, limit), best_pass_level(table, limit)):
+        if rival is None:
+            continue
+        point_of = dict(zip(rival.class_names, rival.points, strict=True))
+        for launch in workload.launches:
+            point = point_of.get(launch.pass_.value, rival.points[0])
+            cells[launch.kernel, point] = None
+    return tuple(cells)
+
+
+def _after_verification(plan: Plan, seen: Verification) -> tuple[Caveat, ...]:
+    """Doubts of both; 'not verified' no longer holds."""
+    first: dict[CaveatKind, Caveat] = {}
+    for caveat in (*seen.caveats, *plan.caveats):
+        if caveat.kind is not CaveatKind.NOT_VERIFIED:
+            first.setdefault(caveat.kind, caveat)
+    return tuple(first.values())
+
+
+def _dated_folder(workload: Workload) -> Path:
+    stamp = datetime.now(tz=UTC).strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{stamp}-{workload.name.replace(',', '-').replace('=', '')}"
+
+
+def _make_folder(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or "unknown reason").lower()
+        raise InputError(
+            f"the run folder cannot be made: {reason}", file=str(folder), field="out"
+        ) from error
+    return folder

@@ -1,0 +1,135 @@
+"""From a sweep and a wish to a plan: the chosen points per launch, and the doubts about them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.plan import Plan, PlannedLaunch, PlanRequest, Status
+from joulewise.domain.sweep import Sweep
+from joulewise.domain.workload import Workload
+from joulewise.plan.solve import Solution, solve
+from joulewise.plan.table import PlanTable, plan_table
+
+EACH_KERNEL_ONCE = "each kernel once"
+"""Name of the iteration that is planned where no workload is given."""
+
+
+def make_plan(
+    sweep: Sweep,
+    workload: Workload | None,
+    request: PlanRequest,
+    *,
+    sweep_sha256: str,
+    guard_band_ratio: float = 0.0,
+    caveats: tuple[Caveat, ...] = (),
+) -> Plan:
+    """Plan one iteration on a sweep.
+
+    Args:
+        sweep: Measured, shrunken or predicted cells.
+        workload: What runs in one iteration; `None` runs each kernel once, in table order.
+        request: Objective, granularity, scope and budget.
+        sweep_sha256: Names the table that the plan stands on.
+        guard_band_ratio: Part of the budget that is kept back.
+        caveats: Doubts that the caller knows of, first in the plan.
+
+    Raises:
+        InfeasibleBudget: Nothing is fast enough, and the budget excludes the baseline.
+        PlanError: Sweep and workload do not fit together.
+    """
+    table = plan_table(sweep, workload, request.granularity)
+    solution = solve(table, request, guard_band_ratio=guard_band_ratio)
+    return plan_from_choice(
+        sweep, workload, table, solution, sweep_sha256=sweep_sha256, caveats=caveats
+    )
+
+
+def plan_from_choice(
+    sweep: Sweep,
+    workload: Workload | None,
+    table: PlanTable,
+    solution: Solution,
+    *,
+    sweep_sha256: str,
+    caveats: tuple[Caveat, ...] = (),
+) -> Plan:
+    """Write a solution of `table` down as a plan, launch by launch."""
+    points = tuple(table.points[column] for column in solution.choice)
+    launches = tuple(
+        PlannedLaunch(kernel=launch.kernel, pass_=launch.pass_, point=points[own_class])
+        for launch, own_class in zip(table.launches, table.launch_classes.tolist(), strict=True)
+    )
+    return Plan(
+        status=solution.status,
+        request=solution.request,
+        device=sweep.source.device,
+        device_name=sweep.source.device_name,
+        workload=workload.name if workload else EACH_KERNEL_ONCE,
+        sweep_sha256=sweep_sha256,
+        baseline=sweep.baseline,
+        time_s=solution.time_s,
+        energy_j=solution.energy_j,
+        baseline_time_s=solution.baseline_time_s,
+        baseline_energy_j=solution.baseline_energy_j,
+        slowdown_ratio=solution.slowdown_ratio,
+        saving_ratio=solution.saving_ratio,
+        bound_gap_ratio=solution.bound_gap_ratio,
+        guard_band_ratio=solution.guard_band_ratio,
+        launches=launches,
+        caveats=_one_per_kind(
+            *caveats,
+            *sweep.caveats,
+            *_of_plan(sweep, solution, launches),
+            *_of_cells(sweep, launches),
+        ),
+    )
+
+
+def _one_per_kind(*caveats: Caveat) -> tuple[Caveat, ...]:
+    """The first of each kind: who knows more speaks first."""
+    first: dict[CaveatKind, Caveat] = {}
+    for caveat in caveats:
+        first.setdefault(caveat.kind, caveat)
+    return tuple(first.values())
+
+
+def _of_plan(sweep: Sweep, solution: Solution, launches: tuple[PlannedLaunch, ...]) -> list[Caveat]:
+    """Doubts about the plan as a whole."""
+    caveats = [Caveat(kind=CaveatKind.NOT_VERIFIED, seen="This plan has not been run.")]
+    if sweep.source.is_simulated:
+        seen = f"The sweep comes from {sweep.source.device_name}, a virtual device."
+        caveats.append(Caveat(kind=CaveatKind.SIMULATED_DEVICE, seen=seen))
+    if not sweep.has_auto_baseline:
+        seen = f"The table has no (auto, auto) point; {sweep.baseline.label} stands for it."
+        caveats.append(Caveat(kind=CaveatKind.BASELINE_ASSUMED, seen=seen))
+    caveats += _of_noise(sweep, solution)
+    used_count = len({launch.point for launch in launches})
+    if used_count > 1:
+        seen = f"The plan uses {used_count} operating points; changing between them is free in it."
+        caveats.append(Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen))
+    return caveats
+
+
+def _of_noise(sweep: Sweep, solution: Solution) -> list[Caveat]:
+    if sweep.time_std_s is None or sweep.energy_std_j is None:
+        seen = "The table has no standard deviations."
+        return [Caveat(kind=CaveatKind.NO_UNCERTAINTY, seen=seen)]
+    if solution.status is not Status.NO_GAIN and not solution.guard_band_ratio:
+        seen = "The cells that promise the best plan were chosen for it, and nothing is kept back."
+        return [Caveat(kind=CaveatKind.SELECTION_BIAS, seen=seen)]
+    return []
+
+
+def _of_cells(sweep: Sweep, launches: tuple[PlannedLaunch, ...]) -> list[Caveat]:
+    """Doubts about the cells that the plan stands on, added up by kind."""
+    cells = {(launch.kernel, launch.point) for launch in launches}
+    counts = Counter(
+        kind
+        for cell in cells
+        for kind in {caveat.kind for caveat in sweep.cell_caveats.get(cell, ())}
+    )
+    return [
+        Caveat(kind=kind, seen=f"{counts[kind]} of {len(cells)} chosen cells.")
+        for kind in sorted(counts)
+    ]
