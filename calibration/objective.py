@@ -180,7 +180,7 @@ def _pass_spreads(passes: PassFacts) -> FloatArray:
     time = np.where(passes.is_inset, 0.008, np.where(is_near, 0.02, 0.08))
     energy = np.where(passes.is_inset, 0.012, np.where(is_near, 0.025, 0.08))
     memory = np.array([SWEPT_POINTS[i].mem_clock_mhz or np.inf for i in passes.point])
-    is_contradicted = memory <= _CONTRADICTED_MEM_CLOCK_MHZ
+    is_contradicted = passes.is_forward & (memory <= _CONTRADICTED_MEM_CLOCK_MHZ)
     spreads = np.stack([time, energy])
     spreads[:, is_contradicted] = np.maximum(spreads[:, is_contradicted], _CONTRADICTED_SPREAD)
     return _PASS_SOFTNESS * spreads

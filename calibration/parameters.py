@@ -52,7 +52,7 @@ PRIORS: Final = (
     _prior("other_overlap", 4, 3, 1.2, 20),
     _prior("sm_clock_max_ghz", 1.9, 0.04, 1.83, 2.1),
     _prior("auto_set_point_w", 338.5, 3, 330, 350),
-    _prior("locked_set_point_w", 322, 8, 300, 350),
+    _prior("locked_set_point_w", 321, 3, 300, 350),
     _prior("launch_us", 1.8, 0.3, 0.1, 2.2),
     _prior("exchange_rate", 1.4, 0.3, 0.8, 2.2),
 )

@@ -47,6 +47,15 @@ def test_what_matters_most_comes_first(make_inputs: Make) -> None:
     assert len(doubts) == len(CaveatKind)
 
 
+def test_a_plan_that_was_verified_is_no_longer_called_unverified(make_inputs: Make) -> None:
+    inputs = make_inputs()
+    unrun = Caveat(kind=CaveatKind.NOT_VERIFIED, seen="This plan has not been run.")
+    plan = replace(inputs.plan, caveats=(*inputs.plan.caveats, unrun))
+    run, not_run = replace(inputs, plan=plan), replace(inputs, plan=plan, verification=None)
+    assert "Not verified" not in [doubt.title for doubt in gathered_doubts(run)]
+    assert "Not verified" in [doubt.title for doubt in gathered_doubts(not_run)]
+
+
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [

@@ -7,6 +7,7 @@ import re
 import textwrap
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -138,6 +139,15 @@ def test_simulated_figures_say_so_loudly(make_inputs: Make) -> None:
     assert "Measured" in measured
 
 
+@pytest.mark.parametrize("tool", ["native CSV", "joulewise import csv"])
+def test_tables_from_elsewhere_are_not_called_measured(make_inputs: Make, tool: str) -> None:
+    inputs = make_inputs(is_simulated=False)
+    source = replace(inputs.sweep.source, tool=tool)
+    page = _Page(render_report(replace(inputs, sweep=replace(inputs.sweep, source=source))))
+    assert "From elsewhere:" in page.lines
+    assert not [line for line in page.lines if line.lower() == "measured"]
+
+
 def test_a_page_reads_in_the_agreed_order(make_inputs: Make) -> None:
     lines = _Page(render_report(make_inputs(max_slowdown_ratio=0.05))).lines
     shown = " | ".join(lines).replace("\N{MINUS SIGN}", "-")
@@ -156,30 +166,33 @@ operating points | 10 fresh pairs | 34.28 ms | +3.88 % | +3.84 % to +3.93 % | 8.
 15.23 % | 14.93 % to 15.43 % | Every rival may take as long as the plan was allowed or
 in truth took: +5.00 % against the baseline. Rivals are the best of the sweep's own
 numbers, which flatters them; the verified row comes from fresh runs that nothing was
-chosen from, with 95 % intervals. | Energy against time | Each line is the best that
-plans of its kind can do on this sweep's numbers. Up and to the left is better. Drag to
-zoom, double-click to go back. | Clocks along the iteration | The plan changes the
-operating point 14 times. Changing takes no time here: each kernel was measured alone. |
-Whole iteration | Forward | Backward | Operating points in use | Operating point |
-Launches | Share of time | Saving, share of the iteration | SM auto, memory 5001 MHz | 8
-| 41.98 % | 4.01 % | SM 1050 MHz, memory 9501 MHz | 4 | 19.51 % | 6.18 % | SM 1470 MHz,
-memory 9501 MHz | 4 | 17.16 % | 2.85 % | SM auto, memory 9501 MHz | 4 | 15.74 % | 0.49 %
-| SM 630 MHz, memory 9501 MHz | 1 | 5.62 % | 2.19 % | Where the saving comes from | The
-bars add up to 15.73 % of the iteration's energy at the baseline. | All kernels | Kernel
-| Launches | SM / memory, MHz | Energy at baseline | Saved | Its energy | Its time |
-gemm | 4 | 1050/9501 | 1.881 J | 654.1 mJ | -34.78 % | +5.10 % | softmax | 4 | 1470/9501
-| 1.664 J | 302.0 mJ | -18.14 % | +8.96 % | update | 4 | auto/5001 | 2.640 J | 296.6 mJ
-| -11.23 % | +0.19 % | embedding | 1 | 630/9501 | 537.6 mJ | 231.8 mJ | -43.12 % | +1.22
-% | gradient | 4 | auto/5001 | 2.126 J | 128.0 mJ | -6.02 % | +6.34 % | gelu | 4 |
-auto/9501 | 1.734 J | 52.37 mJ | -3.02 % | +0.00 % | Caveats | Simulated device | Seen |
-Sample GPU is a virtual device. | Why it matters | The figures come from a physics
-model, not from hardware. | What helps | Repeat the run on the GPU in question. | Power
-capped | Seen | In 1 of the 90 cells of the sweep; the plan uses 0 of them. | Why it
-matters | The power limit lowered the clock, so the clock asked for is not the clock
-run. | What helps | Nothing to mend: the cell is what this setting does on this board. |
-Provenance | Figures are | simulated | Device | Sample GPU (virtual:sample) | Workload |
-sample, 21 launches of 6 kernels per iteration | Sweep | 6 kernels at 15 operating
-points, 90 cells, 270 windows | Sweep made with | joulewise 0.1.0 | Sweep's SHA-256 |
+chosen from, with 95 % intervals. Ratios are against the baseline of the same
+measurements; times of different measuring runs differ by a common shift. | Energy
+against time | Each line is the best that plans of its kind can do on this sweep's
+numbers. Chosen and judged by the same numbers, they promise a little more than fresh
+runs keep. Up and to the left is better. Drag to zoom, double-click to go back. | Clocks
+along the iteration | The plan changes the operating point 14 times. Changing takes no
+time here: each kernel was measured alone. | Whole iteration | Forward | Backward |
+Operating points in use | Operating point | Launches | Share of time | Saving, share of
+the iteration | SM auto, memory 5001 MHz | 8 | 41.98 % | 4.01 % | SM 1050 MHz, memory
+9501 MHz | 4 | 19.51 % | 6.18 % | SM 1470 MHz, memory 9501 MHz | 4 | 17.16 % | 2.85 % |
+SM auto, memory 9501 MHz | 4 | 15.74 % | 0.49 % | SM 630 MHz, memory 9501 MHz | 1 | 5.62
+% | 2.19 % | Where the saving comes from | The bars add up to 15.73 % of the iteration's
+energy at the baseline. | All kernels | Kernel | Launches | SM / memory, MHz | Energy at
+baseline | Saved | Its energy | Its time | gemm | 4 | 1050/9501 | 1.881 J | 654.1 mJ |
+-34.78 % | +5.10 % | softmax | 4 | 1470/9501 | 1.664 J | 302.0 mJ | -18.14 % | +8.96 % |
+update | 4 | auto/5001 | 2.640 J | 296.6 mJ | -11.23 % | +0.19 % | embedding | 1 |
+630/9501 | 537.6 mJ | 231.8 mJ | -43.12 % | +1.22 % | gradient | 4 | auto/5001 | 2.126 J
+| 128.0 mJ | -6.02 % | +6.34 % | gelu | 4 | auto/9501 | 1.734 J | 52.37 mJ | -3.02 % |
++0.00 % | Caveats | Simulated device | Seen | Sample GPU is a virtual device. | Why it
+matters | The figures come from a physics model, not from hardware. | What helps |
+Repeat the run on the GPU in question. | Power capped | Seen | In 1 of the 90 cells of
+the sweep; the plan uses 0 of them. | Why it matters | The power limit lowered the
+clock, so the clock asked for is not the clock run. | What helps | Nothing to mend: the
+cell is what this setting does on this board. | Provenance | Figures are | simulated |
+Device | Sample GPU (virtual:sample) | Workload | sample, 21 launches of 6 kernels per
+iteration | Sweep | 6 kernels at 15 operating points, 90 cells, 270 windows | Sweep made
+with | joulewise 0.1.0 | Sweep's SHA-256 |
 5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a | Baseline | SM auto,
 memory auto | Objective | energy | Granularity | kernel | Time bound | +5.00 % for the
 whole iteration (global) | Guard band held back | 0.10 % | Gap to the proven bound | at

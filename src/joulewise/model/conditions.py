@@ -57,21 +57,16 @@ def power_capped_cells(sweep: Sweep) -> BoolTable:
 
 
 def _clock_mhz(sweep: Sweep) -> FloatTable:
-    held = np.where(sweep.is_present, sweep.sm_clock_held_mhz, 0.0) if _has_held(sweep) else None
+    """(K, P) the clock that ran, as far as it is known."""
     wanted = [point.sm_clock_mhz for point in sweep.points]
-    known = [clock for clock in wanted if clock is not None]
-    highest = float(max(known)) if known else 1.0
-    if held is not None:
-        highest = float(held.max())
-    column = np.array([float(clock) if clock else highest for clock in wanted])
-    if held is None:
-        return np.tile(column, (len(sweep.kernels), 1))
-    for p in range(len(sweep.points)):
+    if sweep.sm_clock_held_mhz is None:
+        held = np.zeros(sweep.is_present.shape)
+    else:
+        held = np.where(sweep.is_present, sweep.sm_clock_held_mhz, 0.0)
+    highest = float(held.max()) or float(max((clock or 0 for clock in wanted), default=0)) or 1.0
+    column = np.array([float(clock or highest) for clock in wanted])
+    for p in range(len(wanted)):
         ran = held[held[:, p] > 0, p]
-        column[p] = float(np.median(ran)) if ran.size else min(column[p], highest)
-    return np.where(held > 0, held, column)
-
-
-def _has_held(sweep: Sweep) -> bool:
-    table = sweep.sm_clock_held_mhz
-    return table is not None and bool((table[sweep.is_present] > 0).any())
+        if ran.size:
+            column[p] = np.median(ran)
+    return np.where(held > 0, held, np.minimum(column, highest))

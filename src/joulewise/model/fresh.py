@@ -131,7 +131,7 @@ def _pooled(variance: FloatTable, count: IntTable, is_capped: BoolTable) -> Floa
     for group in (is_capped, ~is_capped):
         if freedom[group].sum() >= _THIN_COUNT:
             pooled[group] = (variance * freedom)[group].sum() / freedom[group].sum()
-    return np.sqrt(pooled)
+    return np.asarray(np.sqrt(pooled))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -184,7 +184,7 @@ def believe(prior: Prior, fresh: FreshCells) -> Belief:
     return Belief(time_s=np.exp(log_time), energy_j=np.exp(log_time + log_power))
 
 
-def _combined(  # noqa: PLR0913 - two normal distributions and where they meet
+def _combined(
     prior: FloatTable,
     prior_error: FloatTable,
     shift_error: FloatTable,
@@ -200,7 +200,7 @@ def _combined(  # noqa: PLR0913 - two normal distributions and where they meet
     return np.where(is_measured, moved + trust * (fresh - moved), moved)
 
 
-def _point_shifts(  # noqa: PLR0913 - as `_combined`
+def _point_shifts(
     prior: FloatTable,
     prior_error: FloatTable,
     shift_error: FloatTable,

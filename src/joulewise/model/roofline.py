@@ -51,7 +51,7 @@ class Roofline:
 
     def traffic_log_s(self) -> FloatTable:
         """(K,) logarithm of the time that traffic alone takes at an average memory setting."""
-        return self.parameters[:, _TRAFFIC:].mean(axis=1)
+        return np.asarray(self.parameters[:, _TRAFFIC:].mean(axis=1))
 
 
 @dataclass(slots=True)
@@ -88,11 +88,15 @@ def fit_roofline(
     """
     observed = np.where(precision > 0, log_time, 0.0)
     kernel_count = len(observed)
+    fastest = np.where(precision > 0, log_time, np.inf).min(axis=1)
     if start is None:
         parameters = _first_guess(log_time, precision, conditions)
         factors = np.zeros(conditions.memory_count)
     else:
         parameters, factors = start.parameters, start.memory_factors
+        # A kernel whose every cell is left out keeps what the start knew of it.
+        known = parameters[:, _FIXED] - np.log(_FIXED_SHARE)
+        fastest = np.where(np.isfinite(fastest), fastest, known)
     search = _Search(
         parameters=parameters,
         damping=np.full(kernel_count, 1e-2),
@@ -102,7 +106,7 @@ def fit_roofline(
     for number in rounds:
         if number > 0:
             factors = _shared_factors(search, factors)
-        belief = _belief(search, factors, log_time, precision, is_free=number == 0)
+        belief = _belief(search, factors, fastest, is_free=number == 0)
         _improve(search, belief, observed, precision, conditions)
     return Roofline(parameters=search.parameters, memory_factors=factors)
 
@@ -135,20 +139,12 @@ def _shared_factors(search: _Search, factors: FloatTable) -> FloatTable:
     return factors
 
 
-def _belief(
-    search: _Search,
-    factors: FloatTable,
-    log_time: FloatTable,
-    precision: FloatTable,
-    *,
-    is_free: bool,
-) -> _Belief:
+def _belief(search: _Search, factors: FloatTable, fastest: FloatTable, *, is_free: bool) -> _Belief:
     parameters = search.parameters
     mean = np.zeros_like(parameters)
     weight = np.zeros_like(parameters)
     mean[:, _EXPONENT_AT] = np.log(_EXPONENT)
     weight[:, _EXPONENT_AT] = _EXPONENT_SPREAD**-2
-    fastest = np.where(precision > 0, log_time, np.inf).min(axis=1)
     mean[:, _FIXED] = fastest + np.log(_FIXED_SHARE)
     weight[:, _FIXED] = _FIXED_SPREAD**-2
     traffic, information = parameters[:, _TRAFFIC:], search.traffic_information

@@ -60,6 +60,7 @@ def _with_doubt(caveats: tuple[Caveat, ...]) -> tuple[Caveat, ...]:
     if any(caveat.kind is CaveatKind.NO_UNCERTAINTY for caveat in caveats):
         return caveats
     doubt = Caveat(
-        kind=CaveatKind.NO_UNCERTAINTY, seen="the sweep says nothing about the scatter of its cells"
+        kind=CaveatKind.NO_UNCERTAINTY,
+        seen="The sweep has no standard deviations, so no cell was pulled toward the model.",
     )
     return (*caveats, doubt)

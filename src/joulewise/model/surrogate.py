@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from joulewise.domain.errors import MeasurementError
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.sweep import BoolTable, FloatTable, Sweep
 from joulewise.model.conditions import Conditions, conditions_of, power_capped_cells
@@ -117,7 +118,10 @@ def fit_surrogate(sweep: Sweep) -> Surrogate:
 
     Works with or without memory clocks, auto settings and scatter; cells may be absent.
     Takes well under a second for 46 kernels at 66 points.
+
+    Raises MeasurementError for a kernel that was measured nowhere.
     """
+    _check_rows(sweep)
     scatter = scatter_of(sweep)
     data = _data_of(sweep, scatter)
     fit = _fitted(data, data.is_present, None)
@@ -143,6 +147,15 @@ def fit_surrogate(sweep: Sweep) -> Surrogate:
         visit_shift_error_ratio=shift_error,
         scatter=scatter,
     )
+
+
+def _check_rows(sweep: Sweep) -> None:
+    empty = np.flatnonzero(~sweep.is_present.any(axis=1))
+    if empty.size:
+        raise MeasurementError(
+            f"kernel {sweep.kernels[int(empty[0])]!r} was measured at no point",
+            hint="Leave it out, or measure it.",
+        )
 
 
 def _data_of(sweep: Sweep, scatter: Scatter | None) -> _Data:
@@ -262,7 +275,8 @@ def _own_error(rest: FloatTable, noise_ratio: FloatTable, data: _Data) -> FloatT
     residuals count the more, the more of them there are.
     """
     error = np.zeros(rest.shape)
-    for group in (data.is_near & data.is_capped, data.is_near & ~data.is_capped, ~data.is_near):
+    near, capped = data.is_near, data.is_capped
+    for group in (near & capped, near & ~capped, ~near):
         members = group & data.is_present
         if not members.any():
             error[group] = _SMALLEST_ERROR_RATIO**2

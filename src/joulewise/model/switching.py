@@ -67,7 +67,8 @@ class _Frame:
 
     @property
     def voltage(self) -> slice:
-        return slice(self.tree + 1, self.tree + 1 + self.voltage_basis.shape[2])
+        knot_count = int(self.voltage_basis.shape[2])
+        return slice(self.tree + 1, self.tree + 1 + knot_count)
 
     @property
     def memory(self) -> slice:
@@ -75,7 +76,7 @@ class _Frame:
 
     @property
     def shared_count(self) -> int:
-        return self.memory.stop
+        return self.tree + 1 + int(self.voltage_basis.shape[2]) + self.conditions.memory_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -122,14 +123,14 @@ def fit_switching(
     fit = start or _first_guess(frame, level_w)
     belief = _belief(frame, fit, level_w)
     parts = _evaluate(frame, fit)
-    cost = _cost(frame, fit, parts, belief, observed, precision)
+    cost = _cost(fit, parts, belief, observed, precision)
     damping = 1e-2
     for _ in range(_STEP_COUNT if start is None else _WARM_STEP_COUNT):
         equations = _equations(frame, fit, parts, belief, observed, precision)
         for _ in range(_TRY_COUNT):
             tried = _step(fit, equations, damping)
             tried_parts = _evaluate(frame, tried)
-            tried_cost = _cost(frame, tried, tried_parts, belief, observed, precision)
+            tried_cost = _cost(tried, tried_parts, belief, observed, precision)
             if tried_cost < cost:
                 break
             damping *= 8
@@ -138,7 +139,7 @@ def fit_switching(
         gained = cost - tried_cost
         fit, parts, damping = tried, tried_parts, max(damping / 5, 1e-8)
         belief = _belief(frame, fit, level_w)
-        cost = _cost(frame, fit, parts, belief, observed, precision)
+        cost = _cost(fit, parts, belief, observed, precision)
         if gained < _ENOUGH_RATIO * cost:
             break
     return fit, parts.log_power
@@ -224,7 +225,6 @@ def _evaluate(frame: _Frame, fit: Switching) -> _Parts:
 
 
 def _cost(
-    frame: _Frame,
     fit: Switching,
     parts: _Parts,
     belief: _Belief,

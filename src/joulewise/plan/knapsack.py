@@ -1,7 +1,8 @@
 """The least energy within a time budget: a multiple-choice knapsack, solved to proof.
 
 Linear relaxation, rounding, reduced-cost elimination until it eliminates no more, then the list of
-partial plans of `plan.core`; a mixed-integer program is left for what outgrows that list.
+partial plans of `plan.core`. Where that list outgrows its limit, whole plans abound: `plan.halves`
+finds a better one, more options can be eliminated, and a longer list tries again.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import numpy as np
 
 from joulewise.domain.sweep import IntTable
 from joulewise.plan.core import close_gap
-from joulewise.plan.milp import solve_milp
+from joulewise.plan.halves import meet_halfway
 from joulewise.plan.options import Options, Relaxation, relaxation_of
-from joulewise.plan.rest import PROVEN_RATIO, ROUNDING_RATIO, Base
+from joulewise.plan.rest import PROVEN_RATIO, ROUNDING_RATIO, Base, Closing
 
-STATE_LIMIT = 30_000
-"""Partial plans that may be alive before the mixed-integer program takes over."""
+STATE_LIMITS = (2_000, 20_000)
+"""Partial plans that may be alive at once, first and at the second try."""
 
 _WORTHWHILE_RATIO = 0.9
 
@@ -32,54 +33,67 @@ class Answer:
 
 
 def cheapest_within(
-    options: Options, budget_s: float, *, state_limit: int = STATE_LIMIT
+    options: Options, budget_s: float, *, state_limits: tuple[int, ...] = STATE_LIMITS
 ) -> Answer | None:
     """Choose one option per class: least energy, total time at most `budget_s`.
 
     Returns `None` where even the fastest options take longer. `bound_j` equals `energy_j` within
-    1e-9 unless the problem outgrew both the list and the mixed-integer program.
+    1e-9 unless the problem outgrew the longest list.
 
     Args:
         options: Undominated options of every class.
         budget_s: Time that the whole may take; the caller adds its tolerance.
-        state_limit: Partial plans that may be alive at once.
+        state_limits: Partial plans that may be alive at once, try by try.
     """
-    return _Solver(options, budget_s, state_limit).run()
+    return _Solver(options, budget_s).run(state_limits)
 
 
 class _Solver:
-    def __init__(self, options: Options, budget_s: float, state_limit: int) -> None:
+    def __init__(self, options: Options, budget_s: float) -> None:
         self._options = options
         self._budget_s = budget_s
-        self._state_limit = state_limit
         self._best_j = np.inf
         self._best_columns: IntTable = options.columns[options.fastest]
         self._bound_j = -np.inf
 
-    def run(self) -> Answer | None:
+    def run(self, state_limits: tuple[int, ...]) -> Answer | None:
+        """Shrink and search until the proof is there or the last limit is spent."""
         relaxation = relaxation_of(self._options)
         if relaxation.time_s[0] > self._budget_s:
             return None
-        base = self._relaxed(relaxation)
-        while base is not None and not self._is_proven():
-            is_kept = base.excess_j < self._best_j - self._lower_j(base) - self._tiny_j()
-            is_kept[base.choice] = True
-            if np.count_nonzero(is_kept) > _WORTHWHILE_RATIO * is_kept.size:
-                self._close(relaxation, base)
+        for state_limit in state_limits:
+            relaxation, base = self._eliminate(relaxation)
+            if base is None or self._is_proven(ROUNDING_RATIO):
                 break
-            self._options = self._options.subset(is_kept)
-            relaxation = relaxation_of(self._options)
-            base = self._relaxed(relaxation)
+            self._take(base, self._close(relaxation, base, state_limit))
+            if self._is_proven(PROVEN_RATIO):
+                break
+            incumbent_j = self._best_j - base.total_energy_j
+            self._take(base, meet_halfway(self._options, base, incumbent_j=incumbent_j))
         return Answer(
             columns=self._best_columns,
             energy_j=self._best_j,
             bound_j=min(self._bound_j, self._best_j),
         )
 
+    def _eliminate(self, relaxation: Relaxation) -> tuple[Relaxation, Base | None]:
+        """Drop options that are in no better plan, relax what is left, and again."""
+        while True:
+            base = self._relaxed(relaxation)
+            if base is None or self._is_proven(ROUNDING_RATIO):
+                return relaxation, base
+            limit_j = self._best_j * (1.0 - ROUNDING_RATIO) - base.total_energy_j - base.bound_j
+            is_kept = base.excess_j < limit_j
+            is_kept[base.choice] = True
+            if np.count_nonzero(is_kept) > _WORTHWHILE_RATIO * is_kept.size:
+                return relaxation, base
+            self._options = self._options.subset(is_kept)
+            relaxation = relaxation_of(self._options)
+
     def _relaxed(self, relaxation: Relaxation) -> Base | None:
         """Take over what the relaxation proves and finds; `None` where nothing is left to gain."""
         base = _base(self._options, relaxation, self._budget_s)
-        self._bound_j = max(self._bound_j, self._lower_j(base))
+        self._bound_j = max(self._bound_j, base.total_energy_j + base.bound_j)
         if base.total_energy_j < self._best_j:
             self._keep(base.choice, base.total_energy_j)
         if not base.rate_w:
@@ -93,38 +107,27 @@ class _Solver:
             self._keep(choice, energy_j)
         return base
 
-    def _close(self, relaxation: Relaxation, base: Base) -> None:
-        closing = close_gap(
+    def _close(self, relaxation: Relaxation, base: Base, state_limit: int) -> Closing:
+        return close_gap(
             self._options,
             relaxation,
             base,
             incumbent_j=self._best_j - base.total_energy_j,
-            state_limit=self._state_limit,
+            state_limit=state_limit,
         )
+
+    def _take(self, base: Base, closing: Closing) -> None:
+        """Take over what a search proved and found."""
         self._bound_j = max(self._bound_j, base.total_energy_j + closing.bound_j)
         if closing.choice is not None:
             self._keep(closing.choice, base.total_energy_j + closing.energy_j)
-        if self._best_j - self._bound_j > PROVEN_RATIO * self._best_j:
-            self._finish_by_milp(base)
-
-    def _finish_by_milp(self, base: Base) -> None:
-        found = solve_milp(self._options, base, incumbent_j=self._best_j - base.total_energy_j)
-        self._bound_j = max(self._bound_j, base.total_energy_j + found.bound_j)
-        if found.choice is not None:
-            self._keep(found.choice, base.total_energy_j + found.energy_j)
 
     def _keep(self, choice: IntTable, energy_j: float) -> None:
         self._best_columns = self._options.columns[choice]
         self._best_j = energy_j
 
-    def _lower_j(self, base: Base) -> float:
-        return base.total_energy_j + base.bound_j
-
-    def _tiny_j(self) -> float:
-        return ROUNDING_RATIO * self._best_j
-
-    def _is_proven(self) -> bool:
-        return self._best_j - self._bound_j <= self._tiny_j()
+    def _is_proven(self, ratio: float) -> bool:
+        return self._best_j - self._bound_j <= ratio * self._best_j
 
 
 def _base(options: Options, relaxation: Relaxation, budget_s: float) -> Base:

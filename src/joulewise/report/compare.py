@@ -163,13 +163,15 @@ def comparison_rows(inputs: ReportInputs) -> tuple[ComparisonRow, ...]:
     """Baseline, best static point, best pass-level plan, promised and verified plan.
 
     The rivals are the best of the sweep within `equal_slowdown_ratio`; chosen from the numbers
-    that they are judged by, they are flattered, the plan's verified row is not. Rows that
+    that they are judged by, they are flattered, the plan's verified row is not. Ratios are
+    against the baseline of a row's own basis, which shifts between measuring runs. Rows that
     nothing is known about are left out. Raises PlanError where plan and sweep do not fit.
     """
     plan, verification = inputs.plan, inputs.verification
     limit_ratio = equal_slowdown_ratio(plan, verification)
-    rows = [_baseline_row(plan)]
-    rows += _best_static_rows(static_points(plan, inputs.sweep), limit_ratio)
+    statics = static_points(plan, inputs.sweep)
+    rows = [_baseline_row(next(s for s in statics if s.point == inputs.sweep.baseline))]
+    rows += _best_static_rows(statics, limit_ratio)
     rows += _best_pass_rows(inputs.pass_frontier, limit_ratio)
     rows.append(_promised_row(plan))
     if verification is not None:
@@ -211,14 +213,14 @@ def _kernel_saving(
     )
 
 
-def _baseline_row(plan: Plan) -> ComparisonRow:
+def _baseline_row(baseline: StaticPoint) -> ComparisonRow:
     return ComparisonRow(
         role=Role.BASELINE,
         label="Baseline",
-        clocks=setting(plan.baseline),
+        clocks=setting(baseline.point),
         basis="sweep",
-        time_s=plan.baseline_time_s,
-        energy_j=plan.baseline_energy_j,
+        time_s=baseline.time_s,
+        energy_j=baseline.energy_j,
         slowdown_ratio=1.0,
         saving_ratio=0.0,
     )

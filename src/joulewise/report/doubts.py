@@ -35,6 +35,8 @@ def gathered_doubts(inputs: ReportInputs) -> tuple[Doubt, ...]:
     seen: dict[CaveatKind, list[str]] = {}
     stated = [*inputs.plan.caveats, *inputs.sweep.caveats]
     if inputs.verification is not None:
+        # A plan says so before it is run; here it was.
+        stated = [caveat for caveat in stated if caveat.kind is not CaveatKind.NOT_VERIFIED]
         stated += inputs.verification.caveats
     examples: dict[CaveatKind, Caveat] = {}
     for caveat in stated:

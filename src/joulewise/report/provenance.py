@@ -28,20 +28,25 @@ def origin(source: SweepSource) -> Origin:
             sentence="Every number here comes from a physics model of the "
             f"{source.device_name}, not from hardware.",
         )
-    if source.tool.startswith(_OWN_TOOL) and not source.tool.startswith(_IMPORTER):
+    if _is_own(source):
         return Origin(word="Measured", sentence=f"on {source.device_name} by {source.tool}.")
     return Origin(
-        word="Measured elsewhere",
-        sentence=f"and imported ({source.tool}); joulewise did not see the runs. "
+        word="From elsewhere:",
+        sentence=f"a table read in ({source.tool}); joulewise did not see how it came about. "
         f"Device: {source.device_name}.",
     )
+
+
+def _is_own(source: SweepSource) -> bool:
+    """Whether joulewise measured it; the importers' names say that they are."""
+    return source.tool.startswith(_OWN_TOOL) and not source.tool.startswith(_IMPORTER)
 
 
 def provenance_rows(inputs: ReportInputs) -> tuple[tuple[str, str], ...]:
     """(label, text) pairs in the order in which they are read."""
     plan, sweep, provenance = inputs.plan, inputs.sweep, inputs.provenance
     rows: list[tuple[str, str | None]] = [
-        ("Figures are", "simulated" if sweep.source.is_simulated else "measured"),
+        ("Figures are", _kind(sweep.source)),
         ("Device", f"{plan.device_name} ({plan.device})"),
         ("Workload", f"{plan.workload}, {_launches(plan)}"),
         ("Sweep", _sweep(sweep)),
@@ -68,6 +73,12 @@ def provenance_rows(inputs: ReportInputs) -> tuple[tuple[str, str], ...]:
         ("Written by", f"joulewise {provenance.joulewise_version}"),
     ]
     return tuple((label, text) for label, text in rows if text is not None)
+
+
+def _kind(source: SweepSource) -> str:
+    if source.is_simulated:
+        return "simulated"
+    return "measured" if _is_own(source) else "as the table has them"
 
 
 def _launches(plan: Plan) -> str:

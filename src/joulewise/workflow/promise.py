@@ -3,7 +3,8 @@
 The best of many noisy numbers is partly luck, and every visit of a sweep has a shift of its own
 that its scatter cannot show. So nothing is promised from the sweep: it only says which cells
 are worth measuring again, together with the baseline, in one interleaved run. The final plan is
-chosen among those cells and keeps two standard errors of its budget back.
+chosen among those cells, on their fresh windows, and keeps two standard errors of its budget
+back. `studies/promise.py` shows what this keeps and what it costs.
 """
 
 from __future__ import annotations
@@ -14,19 +15,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from joulewise.domain.caveats import Caveat, CaveatKind
-from joulewise.domain.errors import InfeasibleBudget
+from joulewise.domain.errors import MeasurementError, PlanError
 from joulewise.domain.measurement import CellMeasurement
-from joulewise.domain.plan import PlanRequest, Scope
+from joulewise.domain.plan import PlanRequest
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.ports import Progress, no_progress
-from joulewise.domain.sweep import BoolTable, FloatTable, IntTable, Sweep
+from joulewise.domain.sweep import BoolTable, FloatTable, Sweep
 from joulewise.domain.workload import Workload
+from joulewise.measure.table import sweep_from_cells
 from joulewise.model.fresh import Belief, FreshCells, Prior, believe, fresh_cells
 from joulewise.model.scatter import median_spread_ratio
 from joulewise.model.shrink import remaining_error_ratio, shrink
-from joulewise.model.surrogate import Surrogate, fit_surrogate
-from joulewise.plan.solve import Solution, solve
+from joulewise.model.surrogate import fit_surrogate
+from joulewise.plan.solve import Solution
 from joulewise.plan.table import PlanTable, plan_table
+from joulewise.workflow.guard import (
+    launch_counts,
+    launched_cells,
+    solve_guarded,
+    time_errors,
+)
 
 Cell = tuple[str, OperatingPoint]
 Remeasure = Callable[[Sequence[Cell], int], tuple[CellMeasurement, ...]]
@@ -37,50 +45,71 @@ come twice.
 """
 
 WINDOW_COUNT = 10
-ROUND_COUNT = 5
-GUARD_ERROR_COUNT = 2.0
-_GUARD_STEP_COUNT = 6
-_GUARD_TOLERANCE_RATIO = 1e-6
+"""Fresh windows that a cell gets whenever it is measured."""
+ROUND_COUNT = 4
+"""Most rounds in which newly chosen cells are measured; one more confirms the last choice."""
+_WHAT = "planning on fresh windows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PromiseResult:
     """A plan chosen among re-measured cells.
 
-    `sweep` holds the re-measured cells only, all from one run; `table` and `solution` are of
-    it. `guard_band_ratio` is the part of the budget held back, 0 without a budget.
+    `sweep` holds the re-measured cells only, all from one run; `table` and `solution` are
+    those of it. The solution carries the guard band: two standard errors, and more where the
+    sweep, calmed by the model, sees the chosen plan slower than the fresh windows do; 0
+    without a budget. `caveats` are doubts that `sweep` does not hold itself.
     """
 
     sweep: Sweep
     table: PlanTable
     solution: Solution
-    guard_band_ratio: float
     caveats: tuple[Caveat, ...]
     round_count: int
     remeasured_cell_count: int
 
+    @property
+    def guard_band_ratio(self) -> float:
+        """Part of the budget that is kept back."""
+        return self.solution.guard_band_ratio
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Job:
-    """What is asked for."""
+class GuardedPlan:
+    """A plan on a calmed sweep, without fresh windows."""
 
     sweep: Sweep
-    workload: Workload | None
-    request: PlanRequest
-    window_count: int
+    table: PlanTable
+    solution: Solution
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Calmed:
+    """A sweep pulled toward its model, and what is believed of its cells."""
+
+    sweep: Sweep
+    prior: Prior
     window_time_ratio: FloatTable
-    """(K, P) scatter of one window, until fresh windows show their own."""
+    """(K, P) scatter of one window; 0 where the sweep has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Draft:
-    """A plan in the making."""
+    """A plan in the making, with the cells of plan and baseline, (K, P)."""
 
     table: PlanTable
     solution: Solution
-    guard_band_ratio: float
     cells: BoolTable
-    """(K, P) the cells that the plan runs, and those of its baseline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Job:
+    """What is asked for, and how many windows a cell will get."""
+
+    workload: Workload | None
+    request: PlanRequest
+    calmed: _Calmed
+    window_count: int
 
 
 def keep_promise(
@@ -92,221 +121,178 @@ def keep_promise(
     window_count: int = WINDOW_COUNT,
     progress: Progress = no_progress,
 ) -> PromiseResult:
-    """Find the best plan whose promise holds on fresh runs."""
-    prior, caveats, window_time = _prior(sweep)
-    job = _Job(
-        sweep=sweep,
-        workload=workload,
-        request=request,
-        window_count=window_count,
-        window_time_ratio=window_time,
-    )
-    measured: list[CellMeasurement] = []
-    fresh = fresh_cells(measured, sweep.kernels, sweep.points)
-    draft = _draft(job, believe(prior, fresh), fresh, sweep.is_present)
-    round_count = 0
-    while round_count < ROUND_COUNT:
-        lacking = draft.cells & ~fresh.is_measured
-        if not lacking.any():
-            break
-        progress("planning on fresh windows", round_count, ROUND_COUNT)
-        measured.extend(remeasure(_named(sweep, lacking), window_count))
-        fresh = fresh_cells(measured, sweep.kernels, sweep.points)
-        draft = _draft(job, believe(prior, fresh), fresh, sweep.is_present)
-        round_count += 1
-    draft = _draft(job, _final_belief(prior, fresh), fresh, fresh.is_measured)
-    for _ in range(CONFIRM_COUNT):
-        measured.extend(remeasure(_named(sweep, draft.cells), window_count))
-        fresh = fresh_cells(measured, sweep.kernels, sweep.points)
-        again = _draft(job, _final_belief(prior, fresh), fresh, fresh.is_measured)
-        same = np.array_equal(again.solution.choice, draft.solution.choice)
-        draft = again
-        round_count += 1
-        if same:
-            break
-    progress("planning on fresh windows", ROUND_COUNT, ROUND_COUNT)
+    """Find the best plan that fresh runs will keep.
+
+    Plan on the calmed sweep; measure the chosen cells and the baseline afresh; correct the
+    other cells by what that says of their points; plan again, until no new cell is chosen.
+    Then choose among the re-measured cells, measure that choice and the baseline once more, and
+    choose for good on all fresh windows.
+
+    Args:
+        sweep: Measured cells, with their scatter if the model shall calm them.
+        workload: What runs in one iteration; `None` runs each kernel once.
+        request: Objective, granularity, scope and budget.
+        remeasure: Measures cells afresh.
+        window_count: Fresh windows per cell and round; at least 2, to see their scatter.
+        progress: Told after every round.
+
+    Raises:
+        PlanError: The sweep's baseline is not (auto, auto), or sweep and workload do not fit.
+        InfeasibleBudget: No plan keeps the budget with its guard band.
+        MeasurementError: Fresh windows came twice, are too few or are not of one run.
+    """
+    if not sweep.has_auto_baseline:
+        raise PlanError(
+            f"the sweep's baseline is {sweep.baseline.label}, but a promise is against what "
+            "the driver does by itself",
+            hint="Measure the (auto, auto) point of every kernel too.",
+        )
+    if window_count < 2:  # noqa: PLR2004 - scatter takes two
+        raise MeasurementError("a promise takes at least two fresh windows of every cell")
+    job = _Job(workload=workload, request=request, calmed=_calmed(sweep), window_count=window_count)
+    measured, round_count = _explore(job, remeasure, progress)
+    draft, _ = _final(job, measured)
+    measured.extend(remeasure(_named(sweep, draft.cells), window_count))
+    draft, remeasured = _final(job, measured)
+    progress(_WHAT, ROUND_COUNT + 1, ROUND_COUNT + 1)
     return PromiseResult(
-        sweep=_remeasured(sweep, fresh),
+        sweep=remeasured,
         table=draft.table,
         solution=draft.solution,
-        guard_band_ratio=draft.guard_band_ratio,
-        caveats=caveats,
-        round_count=round_count,
-        remeasured_cell_count=int(fresh.is_measured.sum()),
+        caveats=tuple(c for c in job.calmed.sweep.caveats if c.kind is CaveatKind.NO_UNCERTAINTY),
+        round_count=round_count + 1,
+        remeasured_cell_count=int(remeasured.is_present.sum()),
     )
 
 
-CONFIRM_COUNT = 3
-FINAL = "belief"
+def plan_with_guard(sweep: Sweep, workload: Workload | None, request: PlanRequest) -> GuardedPlan:
+    """Plan on a sweep alone: calm it, and hold back two standard errors of the calmed cells.
+
+    The errors are those of cells after shrinking and of the shifts that all kernels at a point
+    share, as far as the model sees them. A sweep without scatter is planned as it stands.
+
+    Raises:
+        PlanError: Sweep and workload do not fit together.
+        InfeasibleBudget: No plan keeps the budget with its guard band.
+    """
+    calmed = _calmed(sweep)
+    table = plan_table(calmed.sweep, workload, request.granularity)
+    is_known = bool(calmed.window_time_ratio.any())
+    errors = time_errors(
+        calmed.sweep.time_s,
+        calmed.prior.time_error_ratio * is_known,
+        calmed.prior.shift_error_ratio * is_known,
+        sweep.is_present,
+    )
+    solution = solve_guarded(table, request, launch_counts(table, sweep.kernels), errors)
+    return GuardedPlan(sweep=calmed.sweep, table=table, solution=solution)
 
 
-def _final_belief(prior: Prior, fresh: FreshCells) -> Belief:
-    if FINAL != "fresh":
-        return believe(prior, fresh)
-    return Belief(time_s=np.exp(fresh.log_time), energy_j=np.exp(fresh.log_time + fresh.log_power))
+def _explore(
+    job: _Job, remeasure: Remeasure, progress: Progress
+) -> tuple[list[CellMeasurement], int]:
+    """Measure what is chosen, until nothing new is; also the number of rounds that took."""
+    sweep = job.calmed.sweep
+    measured: list[CellMeasurement] = []
+    for round_count in range(ROUND_COUNT):
+        fresh = _fresh(sweep, measured)
+        is_new = _draft(job, fresh).cells & ~fresh.is_measured
+        if not is_new.any():
+            return measured, round_count
+        measured.extend(remeasure(_named(sweep, is_new), job.window_count))
+        progress(_WHAT, round_count + 1, ROUND_COUNT + 1)
+    return measured, ROUND_COUNT
 
 
-def _prior(sweep: Sweep) -> tuple[Prior, tuple[Caveat, ...], FloatTable]:
-    """What the sweep says of every cell, calmed by the model."""
+def _calmed(sweep: Sweep) -> _Calmed:
     surrogate = fit_surrogate(sweep)
     calmed = shrink(sweep, surrogate)
-    present = sweep.is_present
-    log_time = np.log(np.where(present, calmed.time_s, surrogate.time_s))
-    log_energy = np.log(np.where(present, calmed.energy_j, surrogate.energy_j))
     time_error, power_error = surrogate.time_error_ratio, surrogate.power_error_ratio
     scatter = surrogate.scatter
     if scatter is not None:
         time_error = remaining_error_ratio(time_error, scatter.time_ratio)
         power_error = remaining_error_ratio(power_error, scatter.power_ratio)
-    prior = Prior(
-        log_time=log_time,
-        log_power=log_energy - log_time,
-        time_error_ratio=time_error,
-        power_error_ratio=power_error,
-        shift_error_ratio=surrogate.visit_shift_error_ratio,
+    log_time = np.log(np.where(sweep.is_present, calmed.time_s, surrogate.time_s))
+    log_energy = np.log(np.where(sweep.is_present, calmed.energy_j, surrogate.energy_j))
+    return _Calmed(
+        sweep=calmed,
+        prior=Prior(
+            log_time=log_time,
+            log_power=log_energy - log_time,
+            time_error_ratio=time_error,
+            power_error_ratio=power_error,
+            shift_error_ratio=surrogate.visit_shift_error_ratio,
+        ),
+        window_time_ratio=scatter.window_time_ratio if scatter else np.zeros(log_time.shape),
     )
-    caveats = tuple(c for c in calmed.caveats if c.kind is CaveatKind.NO_UNCERTAINTY)
-    window_time = scatter.window_time_ratio if scatter else np.zeros(present.shape)
-    return prior, caveats, window_time
 
 
-def _draft(job: _Job, belief: Belief, fresh: FreshCells, allowed: BoolTable) -> _Draft:
-    """Plan among the allowed cells, with a guard band that fits the plan it leads to."""
-    measured=None
-    if FINAL in('both','fresh2') and not (allowed&~fresh.is_measured).any():
-        measured=plan_table(replace(job.sweep,is_present=allowed.copy(),time_s=np.where(allowed,np.exp(fresh.log_time),np.inf),energy_j=np.where(allowed,np.exp(fresh.log_time+fresh.log_power),np.inf)),job.workload,job.request.granularity)
-    belief2=belief
-    sweep = replace(
-        job.sweep,
+def _fresh(sweep: Sweep, measured: Sequence[CellMeasurement]) -> FreshCells:
+    return fresh_cells(measured, sweep.kernels, sweep.points)
+
+
+def _draft(job: _Job, fresh: FreshCells) -> _Draft:
+    """Plan on what is believed of all cells."""
+    believed = _believed(job, fresh, job.calmed.sweep.is_present)
+    table = plan_table(believed, job.workload, job.request.granularity)
+    return _guarded(job, fresh, table, None)
+
+
+def _final(job: _Job, measured: Sequence[CellMeasurement]) -> tuple[_Draft, Sweep]:
+    """Plan on the fresh windows alone; what else is believed only widens the guard band."""
+    sweep = job.calmed.sweep
+    fresh = _fresh(sweep, measured)
+    remeasured = sweep_from_cells(
+        measured,
+        sweep.kernels,
+        sweep.points,
+        sweep.source,
+        caveats=[c for c in sweep.caveats if c.kind is not CaveatKind.NO_UNCERTAINTY],
+    )
+    believed = _believed(job, fresh, fresh.is_measured)
+    granularity = job.request.granularity
+    draft = _guarded(
+        job,
+        fresh,
+        plan_table(remeasured, job.workload, granularity),
+        plan_table(believed, job.workload, granularity),
+    )
+    return draft, remeasured
+
+
+def _believed(job: _Job, fresh: FreshCells, allowed: BoolTable) -> Sweep:
+    belief: Belief = believe(job.calmed.prior, fresh)
+    return replace(
+        job.calmed.sweep,
         is_present=allowed.copy(),
         time_s=np.where(allowed, belief.time_s, np.inf),
         energy_j=np.where(allowed, belief.energy_j, np.inf),
     )
-    table = plan_table(sweep, job.workload, job.request.granularity)
-    if FINAL=='fresh2' and measured is not None: table,measured=measured,table
-    counts = _launch_counts(job.sweep, table)
-    error = _time_error_ratio(job, fresh)
-    error_s = np.where(allowed, error * belief.time_s, 0.0)
-    if job.request.max_slowdown_ratio is None:
-        solution, guard = solve(table, job.request), 0.0
-    elif job.request.scope is Scope.LOCAL:
-        table = _locally_guarded(table, job.request.max_slowdown_ratio, counts, error_s)
-        solution = solve(table, job.request)
-        guard = _guard(table, solution.choice, counts, error_s)
-    else:
-        solution, guard = _guarded(table, job.request, counts, error_s, measured)
-    if measured is not None and FINAL=='both':
-        a,b=measured.totals(solution.choice); solution=replace(solution,time_s=a,energy_j=b); table=measured
-    return _Draft(
-        table=table,
-        solution=solution,
-        guard_band_ratio=guard,
-        cells=_cells_of(table, solution.choice, counts),
-    )
 
 
-def _guarded(
-    table: PlanTable, request: PlanRequest, counts: FloatTable, error_s: FloatTable, measured=None
-) -> tuple[Solution, float]:
-    """Raise the guard band until it covers the plan that it leads to.
-
-    Where no plan fits beside the guard band, the baseline does: it is in no doubt against
-    itself.
-    """
-    guard = 0.0
-    for _ in range(_GUARD_STEP_COUNT):
-        try:
-            solution = solve(table, request, guard_band_ratio=guard)
-        except InfeasibleBudget:
-            return solve(_only_baseline(table), request), 0.0
-        needed = _guard(table, solution.choice, counts, error_s)
-        if measured is not None:
-            needed += max(0.0, measured.totals(solution.choice)[0] / measured.baseline_time_s - solution.time_s / table.baseline_time_s)
-        if needed <= guard + _GUARD_TOLERANCE_RATIO:
-            return solution, guard
-        guard = needed
-    return solution, guard
-
-
-def _guard(
-    table: PlanTable, choice: IntTable, counts: FloatTable, error_s: FloatTable
-) -> float:
-    """Two standard errors of the slowdown of this choice.
-
-    A cell that both the plan and its baseline run counts only with the difference.
-    """
-    time_s, _ = table.totals(choice)
-    weights = _weights(table, choice, counts)
-    weights[:, table.baseline_index] -= time_s / table.baseline_time_s * counts.sum(axis=0)
-    return GUARD_ERROR_COUNT * float(np.sqrt(((weights * error_s) ** 2).sum())) / (
-        table.baseline_time_s
-    )
-
-
-def _weights(table: PlanTable, choice: IntTable, counts: FloatTable) -> FloatTable:
-    """(K, P) launches of every cell in the plan."""
-    weights = np.zeros((counts.shape[1], len(table.points)))
-    for row, column in enumerate(choice):
-        weights[:, column] += counts[row]
-    return weights
-
-
-def _cells_of(table: PlanTable, choice: IntTable, counts: FloatTable) -> BoolTable:
-    weights = _weights(table, choice, counts)
-    weights[:, table.baseline_index] += counts.sum(axis=0)
-    return np.asarray(weights > 0)
-
-
-def _launch_counts(sweep: Sweep, table: PlanTable) -> FloatTable:
-    """(C, K) launches of every kernel in every class."""
-    rows = {kernel: row for row, kernel in enumerate(sweep.kernels)}
-    counts = np.zeros((len(table.class_names), len(sweep.kernels)))
-    for name, launch in zip(table.launch_classes, table.launches, strict=True):
-        counts[name, rows[launch.kernel]] += 1
-    return counts
-
-
-def _locally_guarded(
-    table: PlanTable, max_slowdown_ratio: float, counts: FloatTable, error_s: FloatTable
-) -> PlanTable:
-    """Drop the options that may break their own class's bound."""
-    baseline = table.baseline_index
-    base_s = table.time_s[:, [baseline]]
-    error = np.sqrt(counts**2 @ error_s**2)
-    guard_s = GUARD_ERROR_COUNT * np.hypot(error, error[:, [baseline]])
-    guard_s[:, baseline] = 0.0
-    is_safe = table.time_s + guard_s <= (1 + max_slowdown_ratio) * base_s
-    is_safe[:, baseline] = True
-    return replace(
-        table,
-        time_s=np.where(is_safe, table.time_s, np.inf),
-        energy_j=np.where(is_safe, table.energy_j, np.inf),
-    )
-
-
-def _only_baseline(table: PlanTable) -> PlanTable:
-    is_baseline = np.arange(len(table.points)) == table.baseline_index
-    return replace(
-        table,
-        time_s=np.where(is_baseline, table.time_s, np.inf),
-        energy_j=np.where(is_baseline, table.energy_j, np.inf),
-    )
-
-
-def _time_error_ratio(job: _Job, fresh: FreshCells) -> FloatTable:
-    """Standard error of every cell after its fresh windows, also of those still to come."""
-    window = fresh.window_time_ratio
-    if window is None:
-        window = job.window_time_ratio
+def _guarded(job: _Job, fresh: FreshCells, table: PlanTable, doubted: PlanTable | None) -> _Draft:
+    """Hold back the errors that the cells have, or will have once they are measured."""
+    window_ratio = fresh.window_time_ratio
+    if window_ratio is None:
+        window_ratio = job.calmed.window_time_ratio
     count = np.where(fresh.is_measured, fresh.window_count, job.window_count)
-    return np.asarray(window * median_spread_ratio(count))
+    belief = believe(job.calmed.prior, fresh)
+    errors = time_errors(
+        belief.time_s,
+        window_ratio * median_spread_ratio(count),
+        np.zeros(len(table.points)),
+        job.calmed.sweep.is_present,
+    )
+    counts = launch_counts(table, job.calmed.sweep.kernels)
+    solution = solve_guarded(table, job.request, counts, errors, doubted=doubted)
+    launches = launched_cells(table, solution.choice, counts)
+    launches[:, table.baseline_index] += counts.sum(axis=0)
+    return _Draft(table=table, solution=solution, cells=launches > 0)
 
 
 def _named(sweep: Sweep, cells: BoolTable) -> tuple[Cell, ...]:
+    rows, columns = np.nonzero(cells)
     return tuple(
-        (sweep.kernels[row], sweep.points[column]) for row, column in zip(*np.nonzero(cells), strict=True)
+        (sweep.kernels[row], sweep.points[column])
+        for row, column in zip(rows, columns, strict=True)
     )
-
-
-def _remeasured(sweep: Sweep, fresh: FreshCells) -> Sweep:
-    return sweep

@@ -71,7 +71,7 @@ def tune(
         columns = ("setting", "time", "energy", "slowdown", "saving")
         console.print(table(None, columns, comparison_rows(result.comparison)))
         print_caveats(console, result.caveats)
-        say(console, tune_sentence(result.plan, result.verification))
+        say(console, tune_sentence(result.plan, result.verification, result.comparison))
         console.print(f"Report: {result.report}", markup=False)
 
     finish(_outcome(result, render), as_json=as_json, fail_on=wanted)

@@ -1,0 +1,152 @@
+"""Holding back two standard errors of a plan's slowdown, so that fresh runs keep its budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from joulewise.domain.plan import PlanRequest, Scope
+from joulewise.domain.sweep import BoolTable, FloatTable, IntTable
+from joulewise.plan.solve import Solution, solve
+from joulewise.plan.table import PlanTable
+
+GUARD_ERROR_COUNT = 2.0
+_TOLERANCE_RATIO = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TimeErrors:
+    """Standard errors of K kernels' times at P points.
+
+    `cell_s` (K, P) is each cell's own, per launch; `point_ratio` (P,) is how far all times of
+    a point may lie off together, as a share; `time_s` (K, P) the times themselves. All 0 where
+    a cell is absent.
+    """
+
+    time_s: FloatTable
+    cell_s: FloatTable
+    point_ratio: FloatTable
+
+
+def time_errors(
+    time_s: FloatTable, cell_ratio: FloatTable, point_ratio: FloatTable, is_present: BoolTable
+) -> TimeErrors:
+    """Errors given as shares of the times, (K, P) and (P,)."""
+    known_s = np.where(is_present, time_s, 0.0)
+    return TimeErrors(time_s=known_s, cell_s=known_s * cell_ratio, point_ratio=point_ratio)
+
+
+def launch_counts(table: PlanTable, kernels: tuple[str, ...]) -> FloatTable:
+    """(C, K) launches of every kernel in every class of the table."""
+    rows = {kernel: row for row, kernel in enumerate(kernels)}
+    counts = np.zeros((len(table.class_names), len(kernels)))
+    launched = [rows[launch.kernel] for launch in table.launches]
+    np.add.at(counts, (table.launch_classes, launched), 1.0)
+    return counts
+
+
+def launched_cells(table: PlanTable, choice: IntTable, counts: FloatTable) -> FloatTable:
+    """(K, P) launches of every cell in one iteration of this choice."""
+    launches = np.zeros((counts.shape[1], len(table.points)))
+    np.add.at(launches.T, choice, counts)
+    return launches
+
+
+def slowdown_error_ratio(
+    table: PlanTable, choice: IntTable, counts: FloatTable, errors: TimeErrors
+) -> float:
+    """Standard error of time / baseline time of this choice.
+
+    A cell that plan and baseline share counts with the difference only, so that the baseline
+    is in no doubt against itself.
+    """
+    time_s, _ = table.totals(choice)
+    weights = launched_cells(table, choice, counts)
+    weights[:, table.baseline_index] -= time_s / table.baseline_time_s * counts.sum(axis=0)
+    own_s2 = ((weights * errors.cell_s) ** 2).sum()
+    common_s2 = (((weights * errors.time_s).sum(axis=0) * errors.point_ratio) ** 2).sum()
+    return float(np.sqrt(own_s2 + common_s2)) / table.baseline_time_s
+
+
+def solve_guarded(
+    table: PlanTable,
+    request: PlanRequest,
+    counts: FloatTable,
+    errors: TimeErrors,
+    *,
+    doubted: PlanTable | None = None,
+) -> Solution:
+    """Solve with a guard band of two standard errors of the plan that it leads to.
+
+    With the scope *local* every class holds back its own two standard errors; the guard band
+    of the solution is then that of the sum.
+
+    Args:
+        table: What to plan on.
+        request: Objective, scope and budget; without a budget nothing is held back.
+        counts: (C, K) from `launch_counts`.
+        errors: Standard errors of the times.
+        doubted: Another estimate of the same table. Where it sees the plan slower, the guard
+            band grows by the difference.
+
+    Raises:
+        InfeasibleBudget: No plan keeps the budget with its guard band, nor does the baseline.
+    """
+    if request.max_slowdown_ratio is None:
+        return solve(table, request)
+    if request.scope is Scope.LOCAL:
+        safe = _safe_options(table, request.max_slowdown_ratio, counts, errors, doubted)
+        solution = solve(safe, request)
+        return replace(solution, guard_band_ratio=_guard(table, solution, counts, errors, doubted))
+    # Ends: the guard band rises, and takes only values that belong to one of finitely many plans.
+    guard = 0.0
+    while True:
+        solution = solve(table, request, guard_band_ratio=guard)
+        needed = _guard(table, solution, counts, errors, doubted)
+        if needed <= guard + _TOLERANCE_RATIO:
+            return solution
+        guard = needed
+
+
+def _guard(
+    table: PlanTable,
+    solution: Solution,
+    counts: FloatTable,
+    errors: TimeErrors,
+    doubted: PlanTable | None,
+) -> float:
+    guard = GUARD_ERROR_COUNT * slowdown_error_ratio(table, solution.choice, counts, errors)
+    if doubted is None:
+        return guard
+    seen_ratio = doubted.totals(solution.choice)[0] / doubted.baseline_time_s
+    return guard + max(0.0, seen_ratio - solution.slowdown_ratio)
+
+
+def _safe_options(
+    table: PlanTable,
+    max_slowdown_ratio: float,
+    counts: FloatTable,
+    errors: TimeErrors,
+    doubted: PlanTable | None,
+) -> PlanTable:
+    """Drop the options that may break their own class's bound."""
+    ratio = _own_slowdowns(table)
+    if doubted is not None:
+        ratio = np.maximum(ratio, _own_slowdowns(doubted))
+    baseline = table.baseline_index
+    class_s = counts @ errors.time_s
+    error_s = np.hypot(np.sqrt(counts**2 @ errors.cell_s**2), class_s * errors.point_ratio)
+    error_s = np.hypot(error_s, error_s[:, [baseline]])
+    guard = GUARD_ERROR_COUNT * error_s / table.time_s[:, [baseline]]
+    is_safe = ratio + guard <= 1.0 + max_slowdown_ratio
+    is_safe[:, baseline] = True
+    return replace(
+        table,
+        time_s=np.where(is_safe, table.time_s, np.inf),
+        energy_j=np.where(is_safe, table.energy_j, np.inf),
+    )
+
+
+def _own_slowdowns(table: PlanTable) -> FloatTable:
+    return np.asarray(table.time_s / table.time_s[:, [table.baseline_index]])

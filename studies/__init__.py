@@ -1,0 +1,1 @@
+"""Studies that anyone can repeat; see README.md beside this file."""
