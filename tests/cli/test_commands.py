@@ -104,13 +104,13 @@ Chosen plan, promised   3 s   335 J   +0.00 %  16.2 %
 
 Caveats
   NotVerified: This plan has not been run.
-    The figures are the plan's own; nobody has run it afresh. Run `joulewise verify`.               \n\
+    The figures are the plan's own; nobody has run it afresh. Run `joulewise verify`.
   NoUncertainty: The table has no standard deviations.
-    Without scatter in the table, lucky outliers cannot be told from good points. Measure each cell \n\
-    more than once and keep the standard deviation.                                                 \n\
+    Without scatter in the table, lucky outliers cannot be told from good points. Measure each cell
+    more than once and keep the standard deviation.
   TransitionsNotCounted: The plan uses 2 operating points; changing between them is free in it.
-    Each kernel is timed alone; changing clocks between kernels takes time on real GPUs. Prefer a   \n\
-    coarser granularity on hardware that switches slowly.                                           \n\
+    Each kernel is timed alone; changing clocks between kernels takes time on real GPUs. Prefer a
+    coarser granularity on hardware that switches slowly.
 
 The plan promises 16.2 % less energy at +0.00 % time (proven best in this table).
 """)
@@ -119,7 +119,64 @@ The plan promises 16.2 % less energy at +0.00 % time (proven best in this table)
 def test_a_plan_by_hand_as_json(joulewise: Joulewise, sweep_csv: Path) -> None:
     said = joulewise("plan", sweep_csv, "--json")
 
-    assert json.loads(said.out) == snapshot({'schema_version': 1, 'status': 'optimal', 'slowdown_ratio': 1.0, 'saving_ratio': 0.16249999999999998, 'energy_j': 335.0, 'time_s': 3.0, 'bound_gap_ratio': 6.717704336416088e-13, 'caveats': [{'kind': 'NotVerified', 'seen': 'This plan has not been run.', 'why': "The figures are the plan's own; nobody has run it afresh.", 'helps': 'Run `joulewise verify`.'}, {'kind': 'NoUncertainty', 'seen': 'The table has no standard deviations.', 'why': 'Without scatter in the table, lucky outliers cannot be told from good points.', 'helps': 'Measure each cell more than once and keep the standard deviation.'}, {'kind': 'TransitionsNotCounted', 'seen': 'The plan uses 2 operating points; changing between them is free in it.', 'why': 'Each kernel is timed alone; changing clocks between kernels takes time on real GPUs.', 'helps': 'Prefer a coarser granularity on hardware that switches slowly.'}], 'guard_band_ratio': 0.0, 'baseline_time_s': 3.0, 'baseline_energy_j': 400.0, 'points': [{'kernel': 'a', 'sm_clock_mhz': 1500, 'mem_clock_mhz': None, 'power_limit_w': None, 'launch_count': 1}, {'kernel': 'b', 'sm_clock_mhz': 1000, 'mem_clock_mhz': None, 'power_limit_w': None, 'launch_count': 1}], 'plan': None})
+    document = json.loads(said.out)
+    numbers = {key: value for key, value in document.items() if isinstance(value, float)}
+    texts = {key: value for key, value in document.items() if not isinstance(value, float)}
+    assert {key: round(value, 9) for key, value in numbers.items()} == snapshot(
+        {
+            "slowdown_ratio": 1.0,
+            "saving_ratio": 0.1625,
+            "energy_j": 335.0,
+            "time_s": 3.0,
+            "bound_gap_ratio": 0.0,
+            "guard_band_ratio": 0.0,
+            "baseline_time_s": 3.0,
+            "baseline_energy_j": 400.0,
+        }
+    )
+    assert texts == snapshot(
+        {
+            "schema_version": 1,
+            "status": "optimal",
+            "caveats": [
+                {
+                    "kind": "NotVerified",
+                    "seen": "This plan has not been run.",
+                    "why": "The figures are the plan's own; nobody has run it afresh.",
+                    "helps": "Run `joulewise verify`.",
+                },
+                {
+                    "kind": "NoUncertainty",
+                    "seen": "The table has no standard deviations.",
+                    "why": "Without scatter in the table, lucky outliers cannot be told from good points.",
+                    "helps": "Measure each cell more than once and keep the standard deviation.",
+                },
+                {
+                    "kind": "TransitionsNotCounted",
+                    "seen": "The plan uses 2 operating points; changing between them is free in it.",
+                    "why": "Each kernel is timed alone; changing clocks between kernels takes time on real GPUs.",
+                    "helps": "Prefer a coarser granularity on hardware that switches slowly.",
+                },
+            ],
+            "points": [
+                {
+                    "kernel": "a",
+                    "sm_clock_mhz": 1500,
+                    "mem_clock_mhz": None,
+                    "power_limit_w": None,
+                    "launch_count": 1,
+                },
+                {
+                    "kernel": "b",
+                    "sm_clock_mhz": 1000,
+                    "mem_clock_mhz": None,
+                    "power_limit_w": None,
+                    "launch_count": 1,
+                },
+            ],
+            "plan": None,
+        }
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from textwrap import wrap
 
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
 from rich.table import Table
 
 from joulewise.domain.caveats import Caveat
@@ -72,5 +72,12 @@ def print_caveats(console: Console, caveats: Iterable[Caveat]) -> None:
     console.print()
     console.print("Caveats", style="bold")
     for caveat in listed:
-        console.print(f"  {caveat.kind.value}: {caveat.seen}", markup=False)
-        console.print(Padding(escape(f"{caveat.why} {caveat.helps}"), (0, 0, 0, 4)), style="dim")
+        _print_indented(console, f"{caveat.kind.value}: {caveat.seen}", 2, style=None)
+        _print_indented(console, f"{caveat.why} {caveat.helps}", 4, style="dim")
+
+
+def _print_indented(console: Console, text: str, indent_count: int, *, style: str | None) -> None:
+    """Wrapped by hand: rich pads wrapped lines with blanks to the full width."""
+    indent = " " * indent_count
+    for line in wrap(text, console.width, initial_indent=indent, subsequent_indent=indent):
+        console.print(line, markup=False, style=style)

@@ -44,6 +44,8 @@ def _point_offsets(residual: FloatTable, precision: FloatTable) -> FloatTable:
     mean = (precision * residual).sum(axis=0) / np.maximum(information, _TINY)
     noise = 1 / np.maximum(information, _TINY)
     seen = information > 0
+    if not seen.any():
+        return np.zeros_like(mean)
     spread = max(float((mean[seen] ** 2 - noise[seen]).mean()), 0.0)
     return np.asarray(mean * spread / (spread + noise))
 

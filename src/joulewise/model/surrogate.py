@@ -50,6 +50,11 @@ _PRIOR_CELL_COUNT = 10.0
 # they are worth choosing.
 _NEAR_RATIO = 1.5
 _OUTLIER = 4.0
+_FEWEST_FOR_SHIFTS_COUNT = 5
+_TINY = 1e-18
+# Until cells say otherwise the physics is believed to this, as if so many cells had said so.
+_BELIEVED_ERROR_RATIO = 0.01
+_BELIEVED_CELL_COUNT = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -106,10 +111,9 @@ class _Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Prediction:
-    """Logarithms at every cell; `shift` (P,) is what times at a point share."""
+    """Logarithms at every cell."""
 
     log_time: FloatTable
-    shift: FloatTable
     log_power: FloatTable
 
 
@@ -206,12 +210,10 @@ def _fitted(data: _Data, used: BoolTable, start: _Fit | None) -> _Fit:
 
 
 def _predicted(data: _Data, fit: _Fit, used: BoolTable, factor_count: int) -> _Prediction:
-    """Physics plus what kernels share of its residuals."""
-    time_rest = data.log_time - fit.log_time
+    """Physics, plus what kernels share of its residuals of power."""
     power_rest = data.log_power - fit.log_power
-    shift = smooth_residuals(time_rest, data.time_precision * used, 0)[0]
     common = smooth_residuals(power_rest, data.power_precision * used, factor_count)
-    return _Prediction(log_time=fit.log_time, shift=shift, log_power=fit.log_power + common)
+    return _Prediction(log_time=fit.log_time, log_power=fit.log_power + common)
 
 
 def _stitched(data: _Data, parts: list[_Fit], folds: FloatTable, factor_count: int) -> _Prediction:
@@ -228,7 +230,6 @@ def _stitched(data: _Data, parts: list[_Fit], folds: FloatTable, factor_count: i
 
     return _Prediction(
         log_time=pick(lambda prediction: prediction.log_time),
-        shift=np.mean([prediction.shift for prediction in predictions], axis=0),
         log_power=pick(lambda prediction: prediction.log_power),
     )
 
@@ -253,18 +254,22 @@ def _visit_shift(data: _Data, held_out: _Prediction) -> tuple[FloatTable, FloatT
     """(P,) logarithms of the shifts of all times at a point, and their standard deviations.
 
     What many kernels agree on and the physics does not know is taken for the visit's shift;
-    the fewer and noisier the kernels, the more it is shrunk.
+    the fewer they are and the less they agree, the more it is shrunk.
     """
     precision = data.time_precision
-    information = precision.sum(axis=0)
-    rest = data.log_time - held_out.log_time
+    rest = np.where(data.is_present, data.log_time - held_out.log_time, 0.0)
     weight = precision / np.sqrt(1 + rest**2 * precision / _OUTLIER**2)
-    mean = (weight * rest).sum(axis=0) / np.maximum(weight.sum(axis=0), 1e-300)
-    noise = 1 / np.maximum(information, 1e-300)
+    information = weight.sum(axis=0)
     seen = information > 0
+    mean = (weight * rest).sum(axis=0) / np.where(seen, information, 1.0)
+    freedom = int(data.is_present.sum() - seen.sum())
+    if freedom < _FEWEST_FOR_SHIFTS_COUNT:
+        return np.zeros_like(mean), np.zeros_like(mean)
+    disagreement = float((weight * (rest - mean) ** 2).sum()) / freedom
+    noise = disagreement / np.where(seen, information, 1.0)
     spread = max(float((mean[seen] ** 2 - noise[seen]).mean()), 0.0)
-    trust = spread / (spread + noise) if spread > 0 else np.zeros_like(noise)
-    return np.where(seen, trust * mean, 0.0), np.sqrt(spread * (1 - trust))
+    trust = spread / (spread + noise + _TINY) * seen
+    return trust * mean, np.sqrt(spread * (1 - trust))
 
 
 def _own_error(rest: FloatTable, noise_ratio: FloatTable, data: _Data) -> FloatTable:
@@ -279,12 +284,14 @@ def _own_error(rest: FloatTable, noise_ratio: FloatTable, data: _Data) -> FloatT
     for group in (near & capped, near & ~capped, ~near):
         members = group & data.is_present
         if not members.any():
-            error[group] = _SMALLEST_ERROR_RATIO**2
+            error[group] = _BELIEVED_ERROR_RATIO**2
             continue
         limit = _OUTLIER**2 * np.median(rest[members] ** 2) / 0.4549
         excess = np.where(members, np.minimum(rest**2, limit) - noise_ratio**2, 0.0)
         count = members.sum(axis=1)
-        whole = max(float(excess.sum() / count.sum()), 0.0)
+        believed = _BELIEVED_CELL_COUNT * _BELIEVED_ERROR_RATIO**2
+        whole = (excess.sum() + believed) / (count.sum() + _BELIEVED_CELL_COUNT)
+        whole = max(float(whole), 0.0)
         own = (excess.sum(axis=1) + _PRIOR_CELL_COUNT * whole) / (count + _PRIOR_CELL_COUNT)
         error = np.where(group, np.maximum(own, _SMALLEST_ERROR_RATIO**2)[:, None], error)
     return np.sqrt(error)

@@ -38,8 +38,12 @@ FloatCube = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Switching:
-    """Logarithms of what all kernels share (G,) and of their own activities (K, 2), in W."""
+    """Logarithms of what all kernels share (G,) and of their own activities (K, 2), in W.
 
+    `level_w` is the median power of the cells first fitted: beliefs are shares of it.
+    """
+
+    level_w: float
     shared: FloatTable
     activity: FloatTable
 
@@ -119,9 +123,8 @@ def fit_switching(
     """
     frame = _frame(conditions, roofline)
     observed = np.where(precision > 0, log_power, 0.0)
-    level_w = float(np.exp(np.median(log_power[precision > 0])))
-    fit = start or _first_guess(frame, level_w)
-    belief = _belief(frame, fit, level_w)
+    fit = start or _first_guess(frame, float(np.exp(np.median(log_power[precision > 0]))))
+    belief = _belief(frame, fit)
     parts = _evaluate(frame, fit)
     cost = _cost(fit, parts, belief, observed, precision)
     damping = 1e-2
@@ -138,7 +141,7 @@ def fit_switching(
             break
         gained = cost - tried_cost
         fit, parts, damping = tried, tried_parts, max(damping / 5, 1e-8)
-        belief = _belief(frame, fit, level_w)
+        belief = _belief(frame, fit)
         cost = _cost(fit, parts, belief, observed, precision)
         if gained < _ENOUGH_RATIO * cost:
             break
@@ -177,16 +180,16 @@ def _first_guess(frame: _Frame, level_w: float) -> Switching:
     shared[frame.tree] = np.log(0.1 * level_w)
     shared[frame.voltage][:_KNOT_COUNT] = np.linspace(-1.0, 0.0, _KNOT_COUNT)
     activity = np.tile(np.log([0.4 * level_w, 0.25 * level_w]), (len(frame.compute_share), 1))
-    return Switching(shared=shared, activity=activity)
+    return Switching(level_w=level_w, shared=shared, activity=activity)
 
 
-def _belief(frame: _Frame, fit: Switching, level_w: float) -> _Belief:
+def _belief(frame: _Frame, fit: Switching) -> _Belief:
     """Weak priors: a smooth voltage curve, activities near those of the other kernels."""
     size = frame.shared_count
     mean = np.zeros(size)
     precision = np.zeros((size, size))
-    mean[frame.standing] = np.log(0.15 * level_w)
-    mean[frame.tree] = np.log(0.1 * level_w)
+    mean[frame.standing] = np.log(0.15 * fit.level_w)
+    mean[frame.tree] = np.log(0.1 * fit.level_w)
     diagonal = np.zeros(size)
     diagonal[frame.standing] = _STANDING_SPREAD**-2
     diagonal[frame.tree] = _TREE_SPREAD**-2
@@ -300,6 +303,7 @@ def _step(fit: Switching, equations: _Equations, damping: float) -> Switching:
     pull = equations.own_gradient + np.swapaxes(equations.mixed, 1, 2) @ step
     own_step = -(inverse @ pull[:, :, None])[:, :, 0]
     return Switching(
+        level_w=fit.level_w,
         shared=fit.shared + np.clip(step, -0.5, 0.5),
         activity=fit.activity + np.clip(own_step, -0.7, 0.7),
     )
