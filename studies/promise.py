@@ -66,14 +66,14 @@ _CAPPED = Caveat(kind=CaveatKind.POWER_CAPPED, seen="the power limit held the cl
 class SteadyBench:
     """Windows of a virtual device at thermal equilibrium, without the way there."""
 
-    def __init__(self, device: str, workload: Workload) -> None:
-        """Open the device of this string; raises InputError for one that is not."""
+    def __init__(self, device: str, operations: Operations) -> None:
+        """Open the device of this string; `operations` are those of its preset."""
         options = parse_device(device)
         self.device = device
         self._seed = options.seed
         self._level = options.noise_level
         self._gain_ratio = board_gain(options.noise_level, options.seed)
-        self._operations = Operations(preset(options.preset), workload.works)
+        self._operations = operations
         self._next_window = 0
 
     def sweep(self, kernels: Sequence[str], points: Sequence[OperatingPoint]) -> Sweep:
@@ -180,13 +180,14 @@ class Truth:
 
     def __init__(self, workload: Workload, points: Sequence[OperatingPoint]) -> None:
         """Find the best plan that could be."""
+        self.operations = Operations(preset(parse_device(DEVICE).preset), workload.works)
         self._oracle = open_oracle(DEVICE, workload.works)
         baseline = [
             PlannedLaunch(kernel=launch.kernel, pass_=launch.pass_, point=AUTO)
             for launch in workload.launches
         ]
         self._time_s, self._energy_j = self._oracle.true_iteration(baseline)
-        quiet = SteadyBench(f"{DEVICE},noise=0", workload)
+        quiet = SteadyBench(f"{DEVICE},noise=0", self.operations)
         table = plan_table(quiet.sweep(workload.kernels, points), workload, REQUEST.granularity)
         self.optimum_saving_ratio = solve(table, REQUEST).saving_ratio
 
@@ -219,7 +220,7 @@ def swept_points() -> tuple[OperatingPoint, ...]:
 
 def run_trial(device: str, workload: Workload, truth: Truth) -> Trial:
     """Sweep, plan naively, plan with `keep_promise`, and judge both."""
-    bench = SteadyBench(device, workload)
+    bench = SteadyBench(device, truth.operations)
     sweep = bench.sweep(workload.kernels, swept_points())
     table = plan_table(sweep, workload, REQUEST.granularity)
     naive = truth.judge(table, solve(table, REQUEST))

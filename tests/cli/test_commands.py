@@ -38,7 +38,7 @@ def test_the_demo_in_small_writes_everything_into_the_run_folder(
         "verification.json",
         "report.html",
     } == written
-    assert "Simulated NVIDIA GeForce RTX 3080 Ti: on 3 fresh paired runs" in said.out
+    assert "Simulated NVIDIA GeForce RTX 3080 Ti. " in said.out
     assert "Best static point" in said.out
     assert "SimulatedDevice" in said.out
     assert "verifying" in said.err
@@ -235,7 +235,7 @@ def test_the_frontier_runs_from_the_fastest_to_the_thriftiest(
 
     assert isinstance(points, list)
     assert [(3.0, 335.0), (3.1, 320.0)] == [
-        (pytest.approx(point["time_s"]), pytest.approx(point["energy_j"])) for point in points
+        (round(point["time_s"], 9), round(point["energy_j"], 9)) for point in points
     ]
 
 

@@ -164,7 +164,7 @@ def test_a_plan_that_changes_nothing_has_no_bars(make_inputs: Make) -> None:
 def test_many_clocks_stand_on_a_scale_and_few_on_a_ladder() -> None:
     many = [float(clock) for clock in range(210, 2101, 15)]
     scale = clocks.Levels.of([*many, None])
-    assert scale.at(many[3]) == many[3]
-    assert scale.at(None) > many[-1]
+    assert scale.places[many[3]] == many[3]
+    assert scale.places[None] > many[-1]
     ladder = clocks.Levels.of([5001.0, 405.0, 9501.0])
-    assert [ladder.at(clock) for clock in (405.0, 5001.0, 9501.0)] == [0.0, 1.0, 2.0]
+    assert [ladder.places[clock] for clock in (405.0, 5001.0, 9501.0)] == [0.0, 1.0, 2.0]

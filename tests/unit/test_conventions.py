@@ -56,7 +56,8 @@ def test_records_are_frozen_unless_they_hold_state() -> None:
     thawed = {
         cls.__qualname__
         for cls, _, _ in record_fields()
-        if not cls.__dataclass_params__.frozen and cls.__module__.startswith("joulewise.domain")
+        if cls.__module__.startswith("joulewise.domain")
+        and not vars(cls)["__dataclass_params__"].frozen
     }
 
     assert set() == thawed

@@ -8,7 +8,8 @@ from pathlib import Path
 from joulewise.cli.render import joules, percent, seconds, signed_percent
 from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.plan import FrontierPoint, Interval, Plan, Status, Verification
-from joulewise.report.compare import ComparisonRow, Role
+from joulewise.report.compare import ComparisonRow
+from joulewise.report.verdict import verdict
 
 _ROWS_SHOWN_COUNT = 20
 
@@ -95,16 +96,7 @@ def _budget_clause(seen: Verification) -> str:
 
 
 def tune_sentence(plan: Plan, seen: Verification, rows: Sequence[ComparisonRow]) -> str:
-    """The verdict of `tune`: simulated or measured, verified, beside the best single setting."""
+    """The verdict of `tune`, simulated or measured; the same as on the report."""
     is_simulated = any(caveat.kind is CaveatKind.SIMULATED_DEVICE for caveat in plan.caveats)
-    device = f"{'Simulated' if is_simulated else 'Measured on'} {plan.device_name}"
-    if plan.status is Status.NO_GAIN:
-        return f"{device}: leave the clocks alone; nothing saves energy within the budget."
-    sentence = verification_sentence(seen)
-    rival = next((row for row in rows if row.role is Role.BEST_STATIC), None)
-    beside = (
-        f"; the best single setting within the same time saves {percent(rival.saving_ratio)}"
-        if rival is not None
-        else ""
-    )
-    return f"{device}: {sentence[0].lower()}{sentence[1:].removesuffix('.')}{beside}."
+    origin = f"{'Simulated' if is_simulated else 'Measured on'} {plan.device_name}"
+    return f"{origin}. {verdict(plan, seen, rows)}"

@@ -31,7 +31,8 @@ def conditions_of(sweep: Sweep) -> Conditions:
 
     The held clock stands where it was recorded, else the clock that was set; where that is
     auto, the highest clock in the sweep. A cell that was not measured is taken to hold the
-    clock that the other kernels held at its point.
+    clock that the other kernels held at its point, corrected by how its kernel differed from
+    them elsewhere.
     """
     clock_mhz = _clock_mhz(sweep)
     labels = [point.mem_clock_mhz or 0 for point in sweep.points]
@@ -69,4 +70,24 @@ def _clock_mhz(sweep: Sweep) -> FloatTable:
         ran = held[held[:, p] > 0, p]
         if ran.size:
             column[p] = np.median(ran)
-    return np.where(held > 0, held, np.minimum(column, highest))
+    column = np.minimum(column, highest)
+    return np.where(held > 0, held, _expected_mhz(held, column))
+
+
+def _expected_mhz(held: FloatTable, column: FloatTable) -> FloatTable:
+    """(K, P) clocks where none was recorded.
+
+    Where a regulator gives every kernel another clock, a kernel that ran slower than the
+    others elsewhere is expected to do so here too.
+    """
+    is_known = held > 0
+    ratio = np.where(is_known, held / column, 1.0)
+    is_regulated = np.ptp(ratio, axis=0) > _REGULATED_RATIO
+    counted = is_known & is_regulated
+    own = np.where(counted, ratio, 0.0).sum(axis=1) / np.maximum(counted.sum(axis=1), 1)
+    own = np.where(counted.any(axis=1), own, 1.0)
+    return np.asarray(column * np.where(is_regulated, own[:, None], 1.0))
+
+
+# A point whose kernels ran at clocks further apart than this was regulated.
+_REGULATED_RATIO = 0.005

@@ -51,6 +51,7 @@ _PRIOR_CELL_COUNT = 10.0
 _NEAR_RATIO = 1.5
 _OUTLIER = 4.0
 _FEWEST_FOR_SHIFTS_COUNT = 5
+_CURVE_FREEDOM_COUNT = 3.0
 _TINY = 1e-18
 # Until cells say otherwise the physics is believed to this, as if so many cells had said so.
 _BELIEVED_ERROR_RATIO = 0.01
@@ -269,7 +270,9 @@ def _visit_shift(data: _Data, held_out: _Prediction) -> tuple[FloatTable, FloatT
     noise = disagreement / np.where(seen, information, 1.0)
     spread = max(float((mean[seen] ** 2 - noise[seen]).mean()), 0.0)
     trust = spread / (spread + noise + _TINY) * seen
-    return trust * mean, np.sqrt(spread * (1 - trust))
+    # The fit itself follows the shifts a little: each kernel's curve has some freedom.
+    followed = min(1.0, _CURVE_FREEDOM_COUNT / seen.sum())
+    return trust * mean, np.sqrt(spread * (1 - trust + followed * trust))
 
 
 def _own_error(rest: FloatTable, noise_ratio: FloatTable, data: _Data) -> FloatTable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from joulewise.domain.points import OperatingPoint
@@ -102,28 +102,26 @@ def clocks_figure(parts: Sequence[Stretch]) -> Figure | None:
 class Levels:
     """Where settings stand on the axis: auto on top, for it is no number."""
 
-    positions: dict[float, float]
-    auto: float
+    places: Mapping[float | None, float]
     ticks: tuple[tuple[float, str], ...]
 
     @classmethod
     def of(cls, values: Sequence[float | None]) -> Levels:
+        """Few settings stand on a ladder, many on a scale with its ends and middle labelled."""
         used = sorted({value for value in values if value is not None})
+        places: dict[float | None, float] = {}
         if len(used) <= _MOST_LEVELS:
-            positions = {value: float(step) for step, value in enumerate(used)}
-            auto = float(len(used))
+            places |= {value: float(step) for step, value in enumerate(used)}
+            places[None] = float(len(used))
             labelled = used
         else:
-            positions = {value: value for value in used}
-            auto = used[-1] + 0.12 * (used[-1] - used[0])
+            places |= {value: value for value in used}
+            places[None] = used[-1] + 0.12 * (used[-1] - used[0])
             labelled = [used[0], used[len(used) // 2], used[-1]]
-        ticks = [(positions[value], f"{value:g}") for value in labelled]
+        ticks = [(places[value], f"{value:g}") for value in labelled]
         if any(value is None for value in values):
-            ticks.append((auto, "auto"))
-        return cls(positions=positions, auto=auto, ticks=tuple(ticks))
-
-    def at(self, value: float | None) -> float:
-        return self.auto if value is None else self.positions[value]
+            ticks.append((places[None], "auto"))
+        return cls(places=places, ticks=tuple(ticks))
 
     @property
     def range(self) -> list[float]:
@@ -133,7 +131,7 @@ class Levels:
 
 
 def _steps(parts: Sequence[Stretch], knob: Knob, levels: Levels, scale: float) -> Json:
-    places = [levels.at(knob.value(part.point)) for part in parts]
+    places = [levels.places[knob.value(part.point)] for part in parts]
     texts = [_hover(part, knob) for part in parts]
     return {
         "type": "scatter",

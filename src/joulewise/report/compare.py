@@ -162,17 +162,21 @@ def equal_slowdown_ratio(plan: Plan, verification: Verification | None) -> float
 def comparison_rows(inputs: ReportInputs) -> tuple[ComparisonRow, ...]:
     """Baseline, best static point, best pass-level plan, promised and verified plan.
 
-    The rivals are the best of the sweep within `equal_slowdown_ratio`; chosen from the numbers
-    that they are judged by, they are flattered, the plan's verified row is not. Ratios are
-    against the baseline of a row's own basis, which shifts between measuring runs. Rows that
-    nothing is known about are left out. Raises PlanError where plan and sweep do not fit.
+    The rivals are the best within `equal_slowdown_ratio`, of the cells measured afresh beside
+    the plan where there are any, else of the sweep; chosen from the numbers that they are
+    judged by, they are flattered, the plan's verified row is not. Ratios are against the
+    baseline of a row's own basis, which shifts between measuring runs. Rows that nothing is
+    known about are left out. Raises PlanError where plan and sweep do not fit.
     """
     plan, verification = inputs.plan, inputs.verification
     limit_ratio = equal_slowdown_ratio(plan, verification)
-    statics = static_points(plan, inputs.sweep)
-    rows = [_baseline_row(next(s for s in statics if s.point == inputs.sweep.baseline))]
-    rows += _best_static_rows(statics, limit_ratio)
-    rows += _best_pass_rows(inputs.pass_frontier, limit_ratio)
+    sweep, passes, basis = inputs.sweep, inputs.pass_frontier, "sweep"
+    if inputs.remeasured is not None:
+        sweep, passes, basis = inputs.remeasured, inputs.remeasured_pass_frontier, "re-measured"
+    statics = static_points(plan, sweep)
+    rows = [_baseline_row(next(s for s in statics if s.point == sweep.baseline), basis)]
+    rows += _best_static_rows(statics, limit_ratio, basis)
+    rows += _best_pass_rows(passes, limit_ratio, basis)
     rows.append(_promised_row(plan))
     if verification is not None:
         rows.append(_verified_row(plan, verification))
@@ -213,12 +217,12 @@ def _kernel_saving(
     )
 
 
-def _baseline_row(baseline: StaticPoint) -> ComparisonRow:
+def _baseline_row(baseline: StaticPoint, basis: str) -> ComparisonRow:
     return ComparisonRow(
         role=Role.BASELINE,
         label="Baseline",
         clocks=setting(baseline.point),
-        basis="sweep",
+        basis=basis,
         time_s=baseline.time_s,
         energy_j=baseline.energy_j,
         slowdown_ratio=1.0,
@@ -227,7 +231,7 @@ def _baseline_row(baseline: StaticPoint) -> ComparisonRow:
 
 
 def _best_static_rows(
-    statics: Sequence[StaticPoint], limit_ratio: float
+    statics: Sequence[StaticPoint], limit_ratio: float, basis: str
 ) -> tuple[ComparisonRow, ...]:
     within = [s for s in statics if s.slowdown_ratio <= limit_ratio + _ROUNDING_RATIO]
     if not within:
@@ -238,7 +242,7 @@ def _best_static_rows(
             role=Role.BEST_STATIC,
             label="Best static point",
             clocks=setting(best.point),
-            basis="sweep",
+            basis=basis,
             time_s=best.time_s,
             energy_j=best.energy_j,
             slowdown_ratio=best.slowdown_ratio,
@@ -248,7 +252,7 @@ def _best_static_rows(
 
 
 def _best_pass_rows(
-    frontier: Sequence[FrontierPoint], limit_ratio: float
+    frontier: Sequence[FrontierPoint], limit_ratio: float, basis: str
 ) -> tuple[ComparisonRow, ...]:
     within = [p for p in frontier if p.slowdown_ratio <= limit_ratio + _ROUNDING_RATIO]
     if not within:
@@ -259,7 +263,7 @@ def _best_pass_rows(
             role=Role.BEST_PASS,
             label="Best pass-level plan",
             clocks="one operating point per pass",
-            basis="sweep",
+            basis=basis,
             time_s=best.time_s,
             energy_j=best.energy_j,
             slowdown_ratio=best.slowdown_ratio,

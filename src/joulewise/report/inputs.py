@@ -27,8 +27,9 @@ class ReportInputs:
 
     `sweep` is the table that `plan` was made from and holds every cell that it uses. The
     frontiers are per iteration and against the same baseline, time ascending; an empty one
-    is left out. Static points, comparison and saving by kernel follow from plan and sweep
-    (`report.compare`).
+    is left out. `remeasured` holds cells that were measured afresh in one run beside the plan;
+    where there is one, the plan's rivals are judged by it and not by the sweep. Static points,
+    comparison and saving by kernel follow from these (`report.compare`).
     """
 
     plan: Plan
@@ -36,4 +37,6 @@ class ReportInputs:
     verification: Verification | None = None
     kernel_frontier: tuple[FrontierPoint, ...] = ()
     pass_frontier: tuple[FrontierPoint, ...] = ()
+    remeasured: Sweep | None = None
+    remeasured_pass_frontier: tuple[FrontierPoint, ...] = ()
     provenance: Provenance

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from joulewise.report.compare import KernelSaving
-from joulewise.report.figures import BLUE, ORANGE, Figure, axis, figure
+from joulewise.report.figures import BLUE, ORANGE, Figure, Json, axis, figure
 from joulewise.report.wording import change, counted, energy, figure_text
 
 MOST_BARS = 20
@@ -20,13 +21,41 @@ def savings_figure(savings: Sequence[KernelSaving]) -> Figure | None:
     """
     if not any(saving.saved_energy_j for saving in savings):
         return None
+    bars = _bars(savings)
+    trace = {
+        "type": "bar",
+        "orientation": "h",
+        "y": list(range(len(bars))),
+        "x": [bar.share_ratio * 100 for bar in bars],
+        "text": [bar.clocks for bar in bars],
+        "textposition": "outside",
+        "textfont": {"size": 11},
+        "cliponaxis": False,
+        "customdata": [bar.hover for bar in bars],
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "marker": {"color": [BLUE if bar.share_ratio >= 0 else ORANGE for bar in bars]},
+    }
+    return figure([trace], _layout(bars))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bar:
+    """One bar; `share_ratio` is its saving / the iteration's energy at the baseline."""
+
+    name: str
+    share_ratio: float
+    clocks: str
+    hover: str
+
+
+def _bars(savings: Sequence[KernelSaving]) -> list[_Bar]:
     base_energy_j = sum(saving.baseline_energy_j for saving in savings)
     bars = [
-        (
-            figure_text(saving.kernel, _LABEL_LENGTH),
-            saving.saved_energy_j / base_energy_j * 100,
-            clocks_label(saving),
-            _hover(saving),
+        _Bar(
+            name=figure_text(saving.kernel, _LABEL_LENGTH),
+            share_ratio=saving.saved_energy_j / base_energy_j,
+            clocks=clocks_label(saving),
+            hover=_hover(saving),
         )
         for saving in savings[:MOST_BARS]
     ]
@@ -35,45 +64,34 @@ def savings_figure(savings: Sequence[KernelSaving]) -> Figure | None:
         saved_energy_j = sum(saving.saved_energy_j for saving in rest)
         name = counted(len(rest), "other kernel")
         hover = f"{name}<br>{energy(saved_energy_j)} saved per iteration"
-        bars.append((name, saved_energy_j / base_energy_j * 100, "", hover))
-    return figure(
-        [
+        share_ratio = saved_energy_j / base_energy_j
+        bars.append(_Bar(name=name, share_ratio=share_ratio, clocks="", hover=hover))
+    return bars
+
+
+def _layout(bars: Sequence[_Bar]) -> Json:
+    """Bars stand at 0, 1, 2 …, for equal labels may not fall together."""
+    return {
+        "height": 96 + 25 * len(bars),
+        "margin": {"l": 40, "r": 90, "t": 10, "b": 56},
+        "bargap": 0.35,
+        "showlegend": False,
+        "xaxis": axis(
+            "saving, as a share of the iteration's energy at the baseline",
+            {"ticksuffix": " %", "tickformat": "~g", "zeroline": True},
+        ),
+        "yaxis": axis(
+            "",
             {
-                "type": "bar",
-                "orientation": "h",
-                "y": list(range(len(bars))),
-                "x": [width for _, width, _, _ in bars],
-                "text": [clocks for _, _, clocks, _ in bars],
-                "textposition": "outside",
-                "textfont": {"size": 11},
-                "cliponaxis": False,
-                "customdata": [hover for _, _, _, hover in bars],
-                "hovertemplate": "%{customdata}<extra></extra>",
-                "marker": {"color": [BLUE if width >= 0 else ORANGE for _, width, _, _ in bars]},
-            }
-        ],
-        {
-            "height": 96 + 25 * len(bars),
-            "margin": {"l": 40, "r": 90, "t": 10, "b": 56},
-            "bargap": 0.35,
-            "showlegend": False,
-            "xaxis": axis(
-                "saving, as a share of the iteration's energy at the baseline",
-                {"ticksuffix": " %", "tickformat": "~g", "zeroline": True},
-            ),
-            "yaxis": axis(
-                "",
-                {
-                    "range": [len(bars) - 0.4, -0.6],
-                    "tickmode": "array",
-                    "tickvals": list(range(len(bars))),
-                    "ticktext": [f"{name}  " for name, *_ in bars],
-                    "showgrid": False,
-                    "fixedrange": True,
-                },
-            ),
-        },
-    )
+                "range": [len(bars) - 0.4, -0.6],
+                "tickmode": "array",
+                "tickvals": list(range(len(bars))),
+                "ticktext": [f"{bar.name}  " for bar in bars],
+                "showgrid": False,
+                "fixedrange": True,
+            },
+        ),
+    }
 
 
 def clocks_label(saving: KernelSaving) -> str:

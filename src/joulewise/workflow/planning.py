@@ -78,7 +78,7 @@ def plan_to_file(job: PlanJob) -> PlanResult:
         plan = make_plan(sweep, workload, job.request, sweep_sha256=digest)
     result = PlanResult(
         plan=plan,
-        comparison=comparison_rows(report_inputs(plan, sweep, None)),
+        comparison=comparison_rows(report_inputs(plan, sweep)),
         points=planned_points(plan),
     )
     if job.out is not None:

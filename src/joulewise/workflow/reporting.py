@@ -70,10 +70,17 @@ def read_inputs(folder: Path) -> ReportInputs:
             field="plan_sha256",
             hint=f"Verify this one: joulewise verify {plan_file} --out {verification_file}",
         )
-    return report_inputs(plan, sweep, verification)
+    remeasured_file = folder / REMEASURED_NAME
+    remeasured = read_sweep(remeasured_file) if remeasured_file.exists() else None
+    return report_inputs(plan, sweep, verification, remeasured)
 
 
-def report_inputs(plan: Plan, sweep: Sweep, verification: Verification | None) -> ReportInputs:
+def report_inputs(
+    plan: Plan,
+    sweep: Sweep,
+    verification: Verification | None = None,
+    remeasured: Sweep | None = None,
+) -> ReportInputs:
     """The records of a report with the frontiers that belong beside them."""
     workload = workload_of_plan(plan)
     return ReportInputs(
@@ -82,6 +89,10 @@ def report_inputs(plan: Plan, sweep: Sweep, verification: Verification | None) -
         verification=verification,
         kernel_frontier=frontier(plan_table(sweep, workload, Granularity.KERNEL)),
         pass_frontier=frontier(plan_table(sweep, workload, Granularity.PASS)),
+        remeasured=remeasured,
+        remeasured_pass_frontier=(
+            frontier(plan_table(remeasured, workload, Granularity.PASS)) if remeasured else ()
+        ),
         provenance=Provenance(
             joulewise_version=__version__, written_on=datetime.now(tz=UTC).date().isoformat()
         ),

@@ -41,6 +41,8 @@ from joulewise.workflow.reporting import (
 from joulewise.workflow.workloads import load_workload
 
 RIVAL_WINDOW_COUNT = 5
+# Twice the usual shift between two visits of a sweep.
+RIVAL_MARGIN_RATIO = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,22 +175,25 @@ def _kept_plan(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tell
 def rival_cells(
     sweep: Sweep, workload: Workload, plan: Plan
 ) -> tuple[tuple[str, OperatingPoint], ...]:
-    """Cells of the best static point and the best pass-level plan at the plan's budget.
+    """Cells of the best static points and pass-level plans around the plan's budget.
 
     What the plan is compared with is measured afresh beside it, in the same run: two visits of
     a sweep have no common shift, so numbers of the sweep would flatter one side or the other.
+    A little below and above the budget too, for a rival that misses it by a hair, or only in
+    the sweep, must not leave the field to the plan.
     """
     budget = plan.request.max_slowdown_ratio
     limit = budget if budget is not None else max(0.0, plan.slowdown_ratio - 1)
     table = plan_table(sweep, workload, Granularity.KERNEL)
     cells: dict[tuple[str, OperatingPoint], None] = {}
-    for rival in (best_static(table, limit), best_pass_level(table, limit)):
-        if rival is None:
-            continue
-        point_of = dict(zip(rival.class_names, rival.points, strict=True))
-        for launch in workload.launches:
-            point = point_of.get(launch.pass_.value, rival.points[0])
-            cells[launch.kernel, point] = None
+    for margin in (-RIVAL_MARGIN_RATIO, 0.0, RIVAL_MARGIN_RATIO):
+        for best in (best_static, best_pass_level):
+            rival = best(table, limit + margin)
+            if rival is not None:
+                point_of = dict(zip(rival.class_names, rival.points, strict=True))
+                for launch in workload.launches:
+                    point = point_of.get(launch.pass_.value, rival.points[0])
+                    cells[launch.kernel, point] = None
     return tuple(cells)
 
 
