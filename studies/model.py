@@ -32,7 +32,7 @@ from studies.promise import DEVICE, WORKLOAD, SteadyBench, Truth, swept_points  
 NEAR_RATIO = 1.3
 FOLD_COUNT = 5
 ASSUMED_NOISE_RATIO = 0.005
-FACTOR_COUNTS = (1, 2, 3, 5, 8)
+FACTOR_COUNTS = (1, 2, 3)
 DEGREES = (2, 3, 4)
 
 Model = Callable[[FloatTable, BoolTable], FloatTable]
@@ -45,7 +45,7 @@ def factors_alone(factor_count: int) -> Model:
     def predict(table: FloatTable, shown: BoolTable) -> FloatTable:
         level = (table * shown).sum(axis=1, keepdims=True) / shown.sum(axis=1, keepdims=True)
         precision = shown / ASSUMED_NOISE_RATIO**2
-        return level + smooth_residuals(table - level, precision, factor_count)
+        return np.asarray(level + smooth_residuals(table - level, precision, factor_count))
 
     return predict
 

@@ -1,4 +1,4 @@
-# ruff: noqa: E501 - golden text is not wrapped
+
 """What people read when a file is wrong: one sentence with file, row and field, and a hint."""
 
 from __future__ import annotations

@@ -35,4 +35,7 @@ COUNT = Quantity(suffix="_count", unit="", behaviour=Behaviour.COUNTER)
 ALL = (TIME, ENERGY, POWER, CLOCK, TEMPERATURE, DATA, RATIO, COUNT)
 
 # Numbers that are names, not quantities.
-LABELS = ("schema_version", "seed", "window", "row")
+LABELS = ("schema_version", "seed", "window", "row", "baseline_index", "exponent")
+
+# Numbers whose unit hangs on the objective (J, J·s, J·s²); their docstring says so.
+OBJECTIVE_VALUES = ("product", "bound")

@@ -21,6 +21,7 @@ _EXPONENT = 4.0
 _EXPONENT_SPREAD = 0.7
 _FIXED_SHARE = 0.002
 _FIXED_SPREAD = 1.5
+_LARGE_FIXED_SHARE = 0.5
 _MEMORY_SPREAD = 0.05
 _FREE_MEMORY_SPREAD = 1.0
 _ROUND_COUNT = 6
@@ -64,11 +65,22 @@ class _Belief:
 
 @dataclass(slots=True)
 class _Search:
-    """Where the damped least squares stand; one damping per kernel."""
+    """Where the damped least squares stand; one damping and one cost per kernel."""
 
     parameters: FloatTable
     damping: FloatTable
     traffic_information: FloatTable
+    factors: FloatTable
+    cost: FloatTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Data:
+    """Logarithms of times with weights (K, P), and of each kernel's fastest time (K,)."""
+
+    observed: FloatTable
+    precision: FloatTable
+    fastest: FloatTable
 
 
 def fit_roofline(
@@ -87,33 +99,60 @@ def fit_roofline(
         start: A fit of nearly the same data, to begin from.
     """
     observed = np.where(precision > 0, log_time, 0.0)
-    kernel_count = len(observed)
     fastest = np.where(precision > 0, log_time, np.inf).min(axis=1)
-    if start is None:
-        parameters = _first_guess(log_time, precision, conditions)
-        factors = np.zeros(conditions.memory_count)
-    else:
-        parameters, factors = start.parameters, start.memory_factors
+    if start is not None:
         # A kernel whose every cell is left out keeps what the start knew of it.
-        known = parameters[:, _FIXED] - np.log(_FIXED_SHARE)
+        known = start.parameters[:, _FIXED] - np.log(_FIXED_SHARE)
         fastest = np.where(np.isfinite(fastest), fastest, known)
+        data = _Data(observed=observed, precision=precision, fastest=fastest)
+        rounds = range(1, 1 + _WARM_ROUND_COUNT)
+        search = _searched(data, conditions, start.parameters, start.memory_factors, rounds)
+        return Roofline(parameters=search.parameters, memory_factors=search.factors)
+    data = _Data(observed=observed, precision=precision, fastest=fastest)
+    factors = np.zeros(conditions.memory_count)
+    # From either side of a valley: kernels that mostly work, and kernels that mostly wait.
+    searches = [
+        _searched(
+            data, conditions, _first_guess(data, conditions, share), factors, range(_ROUND_COUNT)
+        )
+        for share in (_FIXED_SHARE, _LARGE_FIXED_SHARE)
+    ]
+    waits = searches[1].cost < searches[0].cost
+    return Roofline(
+        parameters=np.where(waits[:, None], searches[1].parameters, searches[0].parameters),
+        memory_factors=searches[0].factors,
+    )
+
+
+def _searched(
+    data: _Data,
+    conditions: Conditions,
+    parameters: FloatTable,
+    factors: FloatTable,
+    rounds: range,
+) -> _Search:
+    """Turn by turn: every kernel's own curve, then what the kernels share."""
+    shape = (len(parameters), conditions.memory_count)
     search = _Search(
         parameters=parameters,
-        damping=np.full(kernel_count, 1e-2),
-        traffic_information=np.ones((kernel_count, conditions.memory_count)),
+        damping=np.full(shape[0], 1e-2),
+        traffic_information=np.ones(shape),
+        factors=factors,
+        cost=np.zeros(shape[0]),
     )
-    rounds = range(_ROUND_COUNT) if start is None else range(1, 1 + _WARM_ROUND_COUNT)
     for number in rounds:
         if number > 0:
-            factors = _shared_factors(search, factors)
-        belief = _belief(search, factors, fastest, is_free=number == 0)
-        _improve(search, belief, observed, precision, conditions)
-    return Roofline(parameters=search.parameters, memory_factors=factors)
+            search.factors = _shared_factors(search)
+        belief = _belief(search, data.fastest, is_free=number == 0)
+        _improve(search, belief, data, conditions)
+    return search
 
 
-def _first_guess(log_time: FloatTable, precision: FloatTable, conditions: Conditions) -> FloatTable:
-    """Bounds that the fastest cells set, slightly lowered."""
-    known = np.where(precision > 0, log_time, np.inf)
+def _first_guess(data: _Data, conditions: Conditions, fixed_share: float) -> FloatTable:
+    """Bounds that the fastest cells set, less the fixed part, slightly lowered."""
+    observed = np.where(data.precision > 0, data.observed, np.inf)
+    fixed_s = fixed_share * np.exp(data.fastest)[:, None]
+    known = np.log(np.exp(observed) - fixed_s)
     compute = (known + np.log(conditions.clock_ratio)).min(axis=1) - 0.1
     traffic = np.stack(
         [
@@ -124,13 +163,14 @@ def _first_guess(log_time: FloatTable, precision: FloatTable, conditions: Condit
     )
     fastest = known.min(axis=1, keepdims=True)
     traffic = np.where(np.isfinite(traffic), traffic, fastest) - 0.2
-    fixed = fastest[:, 0] + np.log(_FIXED_SHARE)
+    fixed = data.fastest + np.log(fixed_share)
     exponent = np.full(len(known), np.log(_EXPONENT))
     return np.column_stack([compute, exponent, fixed, traffic])
 
 
-def _shared_factors(search: _Search, factors: FloatTable) -> FloatTable:
+def _shared_factors(search: _Search) -> FloatTable:
     """Information-weighted mean of every memory setting's factor over the kernels."""
+    factors = search.factors
     weight = search.traffic_information
     traffic = search.parameters[:, _TRAFFIC:]
     for _ in range(5):
@@ -139,8 +179,8 @@ def _shared_factors(search: _Search, factors: FloatTable) -> FloatTable:
     return factors
 
 
-def _belief(search: _Search, factors: FloatTable, fastest: FloatTable, *, is_free: bool) -> _Belief:
-    parameters = search.parameters
+def _belief(search: _Search, fastest: FloatTable, *, is_free: bool) -> _Belief:
+    parameters, factors = search.parameters, search.factors
     mean = np.zeros_like(parameters)
     weight = np.zeros_like(parameters)
     mean[:, _EXPONENT_AT] = np.log(_EXPONENT)
@@ -158,14 +198,9 @@ def _belief(search: _Search, factors: FloatTable, fastest: FloatTable, *, is_fre
     return _Belief(mean=mean, precision=weight)
 
 
-def _improve(
-    search: _Search,
-    belief: _Belief,
-    observed: FloatTable,
-    precision: FloatTable,
-    conditions: Conditions,
-) -> None:
+def _improve(search: _Search, belief: _Belief, data: _Data, conditions: Conditions) -> None:
     """A few Levenberg-Marquardt steps, every kernel on its own damping."""
+    observed, precision = data.observed, data.precision
 
     def cost_of(parameters: FloatTable, predicted: FloatTable) -> FloatTable:
         square = (predicted - observed) ** 2 * precision
@@ -196,6 +231,7 @@ def _improve(
         slopes = np.where(better[:, None, None], tried_slopes, slopes)
         cost = np.where(better, tried_cost, cost)
         search.damping = np.clip(search.damping * np.where(better, 0.2, 8.0), 1e-8, 1e8)
+    search.cost = cost
 
 
 def _evaluate(parameters: FloatTable, conditions: Conditions) -> tuple[FloatTable, FloatTable]:

@@ -27,7 +27,7 @@ def close_gap(
     base: Base,
     *,
     incumbent_j: float,
-    state_limit: int,
+    cell_limit: int,
 ) -> Closing:
     """Find the plan of least energy within the budget.
 
@@ -36,10 +36,10 @@ def close_gap(
         relaxation: That of these options.
         base: That of this relaxation and the budget.
         incumbent_j: Energy of a known plan relative to the base plan.
-        state_limit: How many partial plans may be alive. Beyond it the least promising go, and
-            `bound_j` says what remains proven.
+        cell_limit: How many partial plans times options may be looked at per class. Beyond it
+            the least promising plans go, and `bound_j` says what remains proven.
     """
-    return _Search(options, relaxation, base, incumbent_j).run(state_limit)
+    return _Search(options, relaxation, base, incumbent_j).run(cell_limit)
 
 
 class _Search:
@@ -57,15 +57,17 @@ class _Search:
         self._rest = Rest(options, relaxation, base, self._group_classes())
         self._time_s: FloatTable = np.zeros(1)
         self._energy_j: FloatTable = np.zeros(1)
+        self._least_j: FloatTable = np.full(1, base.bound_j)
         self._trail: list[tuple[IntTable, IntTable]] = []
         self._found: tuple[int, int, IntTable] | None = None
         self._dropped_j = np.inf
 
-    def run(self, state_limit: int) -> Closing:
+    def run(self, cell_limit: int) -> Closing:
         """Take in class after class until the gap is closed."""
         bound_j = self._base.bound_j
         for group in self._groups:
-            bound_j = self._take_in(group, state_limit)
+            self._narrow(max(1, cell_limit // (group.size + 1)))
+            bound_j = self._take_in(group)
             if self._best_j - min(bound_j, self._dropped_j) <= self._tiny_j:
                 break
         else:
@@ -101,7 +103,7 @@ class _Search:
         """Options whose excess reaches this are in no better plan."""
         return self._best_j - self._base.bound_j - self._tiny_j
 
-    def _take_in(self, group: IntTable, state_limit: int) -> float:
+    def _take_in(self, group: IntTable) -> float:
         """Branch on one class; returns the least energy that any partial plan may end with."""
         base, rest = self._base, self._rest
         own_class = int(self._options.classes[group[0]])
@@ -117,15 +119,11 @@ class _Search:
             return self._best_j
         alive = _undominated(alive, times, energies)
         self._round(alive, times, energies, choices)
-        bound_j = float(least[alive].min())
-        alive = self._narrowed(alive, least, state_limit)
-        self._extend_trail(alive, choices)
-        self._time_s, self._energy_j = times[alive], energies[alive]
-        return bound_j
-
-    def _extend_trail(self, alive: IntTable, choices: IntTable) -> None:
         entry_count = self._time_s.size
         self._trail.append((alive % entry_count, choices[alive // entry_count]))
+        self._time_s, self._energy_j = times[alive], energies[alive]
+        self._least_j = least[alive]
+        return float(self._least_j.min())
 
     def _round(
         self, alive: IntTable, times: FloatTable, energies: FloatTable, choices: IntTable
@@ -140,15 +138,21 @@ class _Search:
             changed = self._rest.changed_options(int(step_counts[i]))
             self._found = (len(self._trail), parent, np.append(changed, choices[own]))
 
-    def _narrowed(self, alive: IntTable, least: FloatTable, state_limit: int) -> IntTable:
-        bounds = least[alive]
-        is_proven = self._best_j - min(float(bounds.min()), self._dropped_j) <= self._enough_j
-        limit = min(state_limit, _NARROW_COUNT) if is_proven else state_limit
-        if alive.size <= limit:
-            return alive
-        by_bound: IntTable = np.argpartition(bounds, limit)
-        self._dropped_j = min(self._dropped_j, float(bounds[by_bound[limit]]))
-        return alive[np.sort(by_bound[:limit])]
+    def _narrow(self, limit: int) -> None:
+        """Keep the most promising partial plans; few will do once the proof is there."""
+        bound_j = min(float(self._least_j.min()), self._dropped_j)
+        if self._best_j - bound_j <= self._enough_j:
+            limit = min(limit, _NARROW_COUNT)
+        if self._least_j.size <= limit:
+            return
+        by_bound = np.argpartition(self._least_j, limit)
+        self._dropped_j = min(self._dropped_j, float(self._least_j[by_bound[limit]]))
+        kept = np.sort(by_bound[:limit])
+        self._time_s, self._energy_j = self._time_s[kept], self._energy_j[kept]
+        self._least_j = self._least_j[kept]
+        if self._trail:
+            parents, options = self._trail[-1]
+            self._trail[-1] = (parents[kept], options[kept])
 
     def _choice(self) -> IntTable | None:
         if self._found is None:

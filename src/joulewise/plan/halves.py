@@ -18,7 +18,7 @@ from joulewise.domain.sweep import FloatTable, IntTable
 from joulewise.plan.options import Options
 from joulewise.plan.rest import Base, Closing
 
-_ENTRY_COUNT = 4_096
+_ENTRY_COUNT = 32_768
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -61,6 +61,8 @@ def meet_halfway(options: Options, base: Base, *, incumbent_j: float) -> Closing
     first, second = _Half(), _Half()
     for choices in _by_class(options, base, limit_j):
         small = first if first.time_s.size <= second.time_s.size else second
+        if small.time_s.size == _ENTRY_COUNT:
+            break
         small.take_in(choices, base, limit_j)
     # Energy falls along a half, so the slowest partner that fits is the best one.
     partners = np.searchsorted(second.time_s, base.slack_s - first.time_s, side="right") - 1

@@ -17,8 +17,8 @@ from joulewise.plan.halves import meet_halfway
 from joulewise.plan.options import Options, Relaxation, relaxation_of
 from joulewise.plan.rest import PROVEN_RATIO, ROUNDING_RATIO, Base, Closing
 
-STATE_LIMITS = (2_000, 20_000)
-"""Partial plans that may be alive at once, first and at the second try."""
+CELL_LIMITS = (20_000, 200_000)
+"""Partial plans times options that may be looked at per class, first and at the second try."""
 
 _WORTHWHILE_RATIO = 0.9
 
@@ -33,7 +33,7 @@ class Answer:
 
 
 def cheapest_within(
-    options: Options, budget_s: float, *, state_limits: tuple[int, ...] = STATE_LIMITS
+    options: Options, budget_s: float, *, cell_limits: tuple[int, ...] = CELL_LIMITS
 ) -> Answer | None:
     """Choose one option per class: least energy, total time at most `budget_s`.
 
@@ -43,9 +43,9 @@ def cheapest_within(
     Args:
         options: Undominated options of every class.
         budget_s: Time that the whole may take; the caller adds its tolerance.
-        state_limits: Partial plans that may be alive at once, try by try.
+        cell_limits: Partial plans times options looked at per class, try by try.
     """
-    return _Solver(options, budget_s).run(state_limits)
+    return _Solver(options, budget_s).run(cell_limits)
 
 
 class _Solver:
@@ -56,16 +56,16 @@ class _Solver:
         self._best_columns: IntTable = options.columns[options.fastest]
         self._bound_j = -np.inf
 
-    def run(self, state_limits: tuple[int, ...]) -> Answer | None:
+    def run(self, cell_limits: tuple[int, ...]) -> Answer | None:
         """Shrink and search until the proof is there or the last limit is spent."""
         relaxation = relaxation_of(self._options)
         if relaxation.time_s[0] > self._budget_s:
             return None
-        for state_limit in state_limits:
+        for cell_limit in cell_limits:
             relaxation, base = self._eliminate(relaxation)
             if base is None or self._is_proven(ROUNDING_RATIO):
                 break
-            self._take(base, self._close(relaxation, base, state_limit))
+            self._take(base, self._close(relaxation, base, cell_limit))
             if self._is_proven(PROVEN_RATIO):
                 break
             incumbent_j = self._best_j - base.total_energy_j
@@ -107,13 +107,13 @@ class _Solver:
             self._keep(choice, energy_j)
         return base
 
-    def _close(self, relaxation: Relaxation, base: Base, state_limit: int) -> Closing:
+    def _close(self, relaxation: Relaxation, base: Base, cell_limit: int) -> Closing:
         return close_gap(
             self._options,
             relaxation,
             base,
             incumbent_j=self._best_j - base.total_energy_j,
-            state_limit=state_limit,
+            cell_limit=cell_limit,
         )
 
     def _take(self, base: Base, closing: Closing) -> None:
