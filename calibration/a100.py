@@ -34,7 +34,7 @@ _FILES: Final = (
     "GA100-dvfs-stream-dcgm.csv",
 )
 _ANCHORS: Final = ("dgemm", "stream")
-"""Not of SPEC ACCEL: they also give the energy of a typical matrix product and of a byte."""
+"""Not of SPEC ACCEL: they also give the power of a matrix product and the energy of a byte."""
 
 # base W, clock tree W/GHz, knee GHz, slope, curve: three clocks say little about the curve's
 # shape, so its priors are tight; they put the top of the curve at 1.6 times the floor.
@@ -112,10 +112,19 @@ def fit_a100(applications: Applications) -> tuple[GpuSpec, KernelLoad]:
     shared, core, traffic = _fit_powers(applications, timing)
     dgemm, stream = (applications.names.index(name) for name in _ANCHORS)
     stream_j = traffic[stream] * np.exp(timing[1, stream])
+    # DGEMM runs on tensor cores, SPEC ACCEL in FP32 and FP64 on vector units.
+    vector = float(np.median(np.delete(core, [dgemm, stream])))
+    base = _spec(shared)
     spec = rounded_spec(
         dataclasses.replace(
-            _spec(shared),
-            core_w_per_ghz=float(core[dgemm]),
+            base,
+            peak_rates=tuple(
+                dataclasses.replace(
+                    rate,
+                    core_w_per_ghz=vector if rate.dtype is Dtype.FP32 else float(core[dgemm]),
+                )
+                for rate in base.peak_rates
+            ),
             memory_j_per_byte=float(stream_j / applications.stream_bytes),
         )
     )
@@ -241,7 +250,7 @@ def _spec(shared: FloatArray) -> GpuSpec:
             ),
         ),
         peak_rates=tuple(
-            PeakRate(dtype=dtype, flop_count_per_cycle=_SM_COUNT * per_sm)
+            PeakRate(dtype=dtype, flop_count_per_cycle=_SM_COUNT * per_sm, core_w_per_ghz=1.0)
             for dtype, per_sm in _PER_SM.items()
         ),
         sm_clock_max_mhz=1410.0,
@@ -255,7 +264,6 @@ def _spec(shared: FloatArray) -> GpuSpec:
         auto_voltage_slope_ratio_per_ghz=0.0,
         base_w=base_w,
         clock_tree_w_per_ghz=tree,
-        core_w_per_ghz=1.0,
         memory_j_per_byte=1.0,
         # The measured card drew 476 W in DGEMM without being held back.
         auto_set_point_w=500.0,

@@ -1,6 +1,6 @@
 """Fit the calibrated virtual GPUs and write what ships; `make calibrate`.
 
-    python calibration/calibrate.py [rtx3080ti] [a100-sxm] [--fits 7] [--jobs 2] [--dry-run]
+    python calibration/calibrate.py [rtx3080ti] [a100-sxm] [--fits 9] [--jobs 2] [--dry-run]
 
 Facts of the RTX 3080 Ti lie beside this script; the A100 is fitted to measured data under
 JOULEWISE_DATA (default ../shared/data) and skipped where that is absent.
@@ -41,7 +41,7 @@ def main() -> None:
     """Parse, fit, print, write."""
     parser = argparse.ArgumentParser(description="Fit the calibrated virtual GPUs.")
     parser.add_argument("devices", nargs="*", metavar="DEVICE", help="rtx3080ti, a100-sxm")
-    parser.add_argument("--fits", type=int, default=7, help="searches of the RTX 3080 Ti")
+    parser.add_argument("--fits", type=int, default=9, help="searches of the RTX 3080 Ti")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--dry-run", action="store_true", help="print, but write nothing")
     arguments = parser.parse_args()

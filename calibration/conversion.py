@@ -11,30 +11,41 @@ import numpy as np
 from calibration import parameters as par
 from calibration.facts import KernelFacts
 from calibration.objective import State
-from joulewise.domain.workload import KernelKind, KernelWork
+from joulewise.domain.workload import Dtype, KernelKind, KernelWork
 from joulewise.simulator.spec import GpuSpec
 from joulewise.workload.gpt3_xl import kernel_shapes
 
 _DIGITS = 7
+_TENSOR = frozenset({Dtype.TF32, Dtype.FP16, Dtype.BF16})
 
 
 def shipped(state: State, facts: KernelFacts) -> tuple[GpuSpec, tuple[KernelWork, ...]]:
     """Split a fit into a device and works.
 
-    A core activity of 1 is the median matrix product, a memory activity of 1 the median of the
-    other kernels; FLOPs and bytes are those of the shapes.
+    A core activity of 1 is the median matrix product on tensor cores and the median of the other
+    kernels on vector units; a memory activity of 1 is the median of the others. FLOPs and bytes
+    are those of the shapes.
     """
     spec = par.spec_of(state.of_device)
     load = par.load_of(spec, state.of_kernels, facts.is_gemm)
     shapes = kernel_shapes()
     if tuple(shape.kernel for shape in shapes) != facts.kernels:
         raise ValueError("the kernels of the workload are not those of the facts")
-    traffic = np.array([shape.traffic_bytes for shape in shapes])
     core_w_per_ghz = load.core_j / load.compute_cycle_count
-    j_per_byte = load.memory_j / traffic
-    core_unit = float(np.median(core_w_per_ghz[facts.is_gemm]))
+    j_per_byte = load.memory_j / np.array([shape.traffic_bytes for shape in shapes])
+    tensor_unit = float(np.median(core_w_per_ghz[facts.is_gemm]))
+    vector_unit = float(np.median(core_w_per_ghz[~facts.is_gemm]))
     byte_unit = float(np.median(j_per_byte[~facts.is_gemm]))
-    device = dataclasses.replace(spec, core_w_per_ghz=core_unit, memory_j_per_byte=byte_unit)
+    device = dataclasses.replace(
+        spec,
+        peak_rates=tuple(
+            dataclasses.replace(
+                rate, core_w_per_ghz=tensor_unit if rate.dtype in _TENSOR else vector_unit
+            )
+            for rate in spec.peak_rates
+        ),
+        memory_j_per_byte=byte_unit,
+    )
     works = tuple(
         KernelWork(
             kernel=shape.kernel,
@@ -43,10 +54,11 @@ def shipped(state: State, facts: KernelFacts) -> tuple[GpuSpec, tuple[KernelWork
             flop_count=shape.flop_count,
             traffic_bytes=shape.traffic_bytes,
             compute_efficiency_ratio=rounded(
-                shape.flop_count / (device.flop_count_per_cycle(shape.dtype) * cycles * 1e9)
+                shape.flop_count
+                / (device.peak_rate(shape.dtype).flop_count_per_cycle * cycles * 1e9)
             ),
             memory_efficiency_ratio=rounded(shape.traffic_bytes / memory_bytes),
-            core_activity_ratio=rounded(core / core_unit),
+            core_activity_ratio=rounded(core / device.peak_rate(shape.dtype).core_w_per_ghz),
             memory_activity_ratio=rounded(per_byte / byte_unit),
             clock_offset_ratio=rounded(set_point - 1),
         )

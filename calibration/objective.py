@@ -42,11 +42,14 @@ _TINY_S = 1e-5
 _TINY_WEIGHT = 0.2
 
 # Figures 3 and 4 contradict table 1 (docs/calibration.md), so they count softly, and at memory
-# clocks up to 5001 MHz, where they contradict it most, hardly.
-_PASS_SOFTNESS = 4.0
+# clocks where table 1 excludes them outright (time at 405, time and energy at 5001), hardly.
+_PASS_SOFTNESS = 2.5
 _NEAR = np.log(1.6)
+_INSET_SPREADS = (0.008, 0.012)
+_NEAR_SPREADS = (0.02, 0.025)
+_FAR_SPREADS = (0.08, 0.03)
 _CONTRADICTED_SPREAD = 0.06
-_CONTRADICTED_MEM_CLOCK_MHZ = 5001
+_CONTRADICTED_MEM_CLOCKS_MHZ = (405, 5001)
 
 # Kernels of a class are alike in core and traffic power; set-points differ by 1.2 %.
 _CLASS_SPREADS = (0.35, 0.5)
@@ -177,10 +180,13 @@ def _is_backward(kernel: str) -> bool:
 def _pass_spreads(passes: PassFacts) -> FloatArray:
     """Standard deviations of figures 3 and 4, shape (2, 130): time, energy."""
     is_near = np.abs(np.log(passes.time_ratio)) < _NEAR
-    time = np.where(passes.is_inset, 0.008, np.where(is_near, 0.02, 0.08))
-    energy = np.where(passes.is_inset, 0.012, np.where(is_near, 0.025, 0.08))
-    memory = np.array([SWEPT_POINTS[i].mem_clock_mhz or np.inf for i in passes.point])
-    is_contradicted = passes.is_forward & (memory <= _CONTRADICTED_MEM_CLOCK_MHZ)
-    spreads = np.stack([time, energy])
+    spreads = np.stack(
+        [
+            np.where(passes.is_inset, inset, np.where(is_near, near, far))
+            for inset, near, far in zip(_INSET_SPREADS, _NEAR_SPREADS, _FAR_SPREADS, strict=True)
+        ]
+    )
+    memory = [SWEPT_POINTS[i].mem_clock_mhz for i in passes.point]
+    is_contradicted = np.array([clock in _CONTRADICTED_MEM_CLOCKS_MHZ for clock in memory])
     spreads[:, is_contradicted] = np.maximum(spreads[:, is_contradicted], _CONTRADICTED_SPREAD)
     return _PASS_SOFTNESS * spreads

@@ -68,6 +68,7 @@ def world(
     sm_clocks_mhz: Sequence[int | None] = (None, 600, 800, 1000, 1200, 1400, 1600, 1800),
     mem_clocks_mhz: Sequence[int | None] = (None, 2000, 4000, 8000),
     seed: int = 0,
+    power_limit_w: float = POWER_LIMIT_W,
 ) -> World:
     """Kernels from compute-bound to memory-bound at all pairs of these clocks."""
     rng = np.random.default_rng(seed)
@@ -93,10 +94,10 @@ def world(
         return time_s, 40 + 25 * memory + 20 * voltage**2 * clock + core + moved
 
     low, high = np.full_like(clock, 0.2), clock.copy()
-    is_capped = run(clock)[1] > POWER_LIMIT_W
+    is_capped = run(clock)[1] > power_limit_w
     for _ in range(40):
         middle = (low + high) / 2
-        above = run(middle)[1] > POWER_LIMIT_W
+        above = run(middle)[1] > power_limit_w
         low, high = np.where(above, low, middle), np.where(above, middle, high)
     clock = np.where(is_capped, low, clock)
     time_s, power_w = run(clock)

@@ -156,7 +156,7 @@ def random_table(seed: int, class_count: int, point_count: int) -> PlanTable:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(jobs(), objectives, scopes, granularities, budgets)
 def test_a_solution_is_as_good_as_brute_force(
     job: tuple[Sweep, Workload],

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.rooflines import Bench, Noise, World, world
 
 from joulewise.domain.errors import MeasurementError
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.sweep import FloatTable
 from joulewise.model.fresh import FreshCells, Prior, believe, fresh_cells
-from tests.rooflines import Bench, Noise, World, world
 
 
 def _all_cells(truth: World) -> list[tuple[str, OperatingPoint]]:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.rooflines import Noise, noisy_sweep, world
 
 from joulewise.model.scatter import median_spread_ratio, scatter_of
-from tests.rooflines import Noise, noisy_sweep, world
 
 NOISE = Noise(time_ratio=0.004, power_ratio=0.012)
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.rooflines import Noise, near, noisy_sweep, rms_ratio, world
 
 from joulewise.domain.caveats import CaveatKind
 from joulewise.model.shrink import remaining_error_ratio, shrink
 from joulewise.model.surrogate import fit_surrogate
-from tests.rooflines import Noise, near, noisy_sweep, rms_ratio, world
 
 
 def test_shrunken_cells_lie_nearer_to_the_truth() -> None:

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.rooflines import Noise, near, noisy_sweep, rms_ratio, world
 
 from joulewise.domain.errors import MeasurementError
 from joulewise.domain.points import AUTO
 from joulewise.domain.sweep import Sweep
 from joulewise.model.surrogate import fit_surrogate
-from tests.rooflines import Noise, near, noisy_sweep, rms_ratio, world
 
 QUIET = Noise(time_ratio=1e-5, power_ratio=1e-5)
 LOUD = Noise(time_ratio=0.008, power_ratio=0.015, shift_ratio=0.0045)
@@ -57,10 +57,11 @@ def test_a_shift_that_all_kernels_share_is_told_from_their_times() -> None:
 
 
 def test_cells_that_were_never_measured_are_predicted() -> None:
-    truth = world(kernel_count=20)
+    truth = world(kernel_count=40)
     sweep = noisy_sweep(truth, Noise(), absent_ratio=0.3)
     surrogate = fit_surrogate(sweep)
-    absent = ~sweep.is_present & near(truth) & ~truth.is_capped
+    # Where the power limit sets the clock, nobody knows the clock of an unmeasured kernel.
+    absent = ~sweep.is_present & near(truth) & ~truth.is_capped.any(axis=0)
     assert absent.sum() > 20
     assert rms_ratio(surrogate.time_s, truth.time_s, absent) < 0.005
     assert rms_ratio(surrogate.energy_j, truth.energy_j, absent) < 0.015
@@ -75,12 +76,10 @@ def test_a_sweep_over_the_sm_clock_alone_is_fitted_too() -> None:
 
 
 def test_without_held_clocks_the_set_clocks_serve() -> None:
-    truth = world(sm_clocks_mhz=(None, 600, 800, 1000), mem_clocks_mhz=(None, 2000, 8000))
-    sweep = replace(noisy_sweep(truth, Noise()), sm_clock_held_mhz=None)
-    surrogate = fit_surrogate(sweep)
-    set_cells = np.array([point.sm_clock_mhz is not None for point in sweep.points])
-    cells = ~truth.is_capped & set_cells
-    assert rms_ratio(surrogate.held_out_time_s, truth.time_s, cells) < 0.02
+    truth = world(power_limit_w=1000.0)
+    told = noisy_sweep(truth, Noise())
+    untold = fit_surrogate(replace(told, sm_clock_held_mhz=None))
+    assert untold.held_out_time_s == pytest.approx(fit_surrogate(told).held_out_time_s, rel=1e-6)
 
 
 def test_without_scatter_it_fits_and_says_that_noise_is_unknown() -> None:
@@ -112,9 +111,8 @@ def test_very_small_sweeps_are_fitted_without_pretending_to_know(
 def test_points_that_differ_in_the_power_limit_alone_are_not_mistaken_for_known() -> None:
     truth = world(kernel_count=3, sm_clocks_mhz=(None, 900, 1200), mem_clocks_mhz=(None,))
     limits = tuple(
-        replace(AUTO, power_limit_w=None if p == AUTO else 100.0 + p.sm_clock_mhz / 10)
+        replace(AUTO, power_limit_w=None if p == AUTO else 100.0 + 0.1 * (p.sm_clock_mhz or 0))
         for p in truth.points
-        if p.sm_clock_mhz is not None or p == AUTO
     )
     sweep = replace(noisy_sweep(truth, QUIET), points=limits, sm_clock_held_mhz=None)
     surrogate = fit_surrogate(sweep)

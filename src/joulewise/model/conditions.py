@@ -71,7 +71,8 @@ def _clock_mhz(sweep: Sweep) -> FloatTable:
         if ran.size:
             column[p] = np.median(ran)
     column = np.minimum(column, highest)
-    return np.where(held > 0, held, _expected_mhz(held, column))
+    most = np.array([min(float(clock or highest), highest) for clock in wanted])
+    return np.where(held > 0, held, np.minimum(_expected_mhz(held, column), most))
 
 
 def _expected_mhz(held: FloatTable, column: FloatTable) -> FloatTable:

@@ -46,6 +46,10 @@ class Roofline:
         """(K, P) logarithm of seconds per launch."""
         return _evaluate(self.parameters, conditions)[0]
 
+    def compute_share(self, conditions: Conditions) -> FloatTable:
+        """(K, P) by which share of a change of the SM clock the time changes, from 0 to 1."""
+        return _evaluate(self.parameters, conditions)[1][:, :, _COMPUTE]
+
     def compute_log_s(self) -> FloatTable:
         """(K,) logarithm of the time that computing alone takes at the highest clock."""
         return self.parameters[:, _COMPUTE]

@@ -10,20 +10,26 @@ from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.sweep import FloatTable, Sweep
 from joulewise.model.surrogate import Surrogate
 
+# In standard deviations of the cell's own noise.
+_LARGEST_MOVE = 2.0
+
 
 def shrink(sweep: Sweep, surrogate: Surrogate) -> Sweep:
     """The sweep with every measured cell moved toward its prediction.
 
     A cell keeps the share `error^2 / (error^2 + noise^2)` of its distance from the model,
     where the prediction did not use the cell, `error` is the model's own and `noise` the
-    cell's (both standard deviations). Times lose the shift that their visit seems to share.
+    cell's (both standard deviations); but no cell moves by more than two of its own standard
+    deviations, for what lies further off the model is an exception to it and not noise. Times
+    lose the shift that their visit seems to share.
     Time and power are shrunk apart; energy is their product. Deviations of windows stay as
     measured: they are those of the windows, not of the new values.
 
     Without scatter nothing says how far to pull: the sweep comes back as it is, with the
     caveat `NoUncertainty`.
 
-    Source: the normal-normal case of empirical Bayes; B. Efron and C. Morris, JASA 70 (1975).
+    Source: B. Efron and C. Morris, JASA 70 (1975), for the normal-normal case of empirical
+    Bayes; JASA 67 (1972) for limiting the way.
     """
     scatter = surrogate.scatter
     if scatter is None:
@@ -52,8 +58,9 @@ def remaining_error_ratio(error_ratio: FloatTable, noise_ratio: FloatTable) -> F
 def _pulled(
     observed: FloatTable, model: FloatTable, error_ratio: FloatTable, noise_ratio: FloatTable
 ) -> FloatTable:
-    keep = error_ratio**2 / (error_ratio**2 + noise_ratio**2)
-    return np.asarray(model + keep * (observed - model))
+    given_up = noise_ratio**2 / (error_ratio**2 + noise_ratio**2)
+    limit = _LARGEST_MOVE * noise_ratio
+    return np.asarray(observed - np.clip(given_up * (observed - model), -limit, limit))
 
 
 def _with_doubt(caveats: tuple[Caveat, ...]) -> tuple[Caveat, ...]:

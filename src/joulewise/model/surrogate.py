@@ -21,7 +21,7 @@ physics, then factors                  (see fit)    0.23 %       2.0-2.4 %    0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -51,8 +51,12 @@ _PRIOR_CELL_COUNT = 10.0
 _NEAR_RATIO = 1.5
 _OUTLIER = 4.0
 _FEWEST_FOR_SHIFTS_COUNT = 5
-_CURVE_FREEDOM_COUNT = 3.0
+_MEDIAN_OF_SQUARED_NORMAL = 0.4549
+_CURVE_FREEDOM_COUNT = 2.0
 _TINY = 1e-18
+_FEWEST_FOR_CLOCKS_COUNT = 10
+_CLOCK_ROUND_COUNT = 3
+_CLOCK_ERROR_RATIO = 0.01
 # Until cells say otherwise the physics is believed to this, as if so many cells had said so.
 _BELIEVED_ERROR_RATIO = 0.01
 _BELIEVED_CELL_COUNT = 2.0
@@ -128,7 +132,7 @@ def fit_surrogate(sweep: Sweep) -> Surrogate:
     """
     _check_rows(sweep)
     scatter = scatter_of(sweep)
-    data = _data_of(sweep, scatter)
+    data = _with_corrected_clocks(_data_of(sweep, scatter))
     fit = _fitted(data, data.is_present, None)
     folds = _folds(sweep.is_present.shape)
     parts = [_fitted(data, data.is_present & (folds != f), fit) for f in range(_FOLD_COUNT)]
@@ -180,6 +184,27 @@ def _data_of(sweep: Sweep, scatter: Scatter | None) -> _Data:
         time_precision=present / (time_noise**2 + _TIME_MISFIT_RATIO**2),
         power_precision=present / (power_noise**2 + _POWER_MISFIT_RATIO**2),
     )
+
+
+def _with_corrected_clocks(data: _Data) -> _Data:
+    """Take off what clocks read under the power limit lie off together.
+
+    A regulator moves between the clocks that a device lists, and what is read is rounded to
+    them; times tell by how much.
+    """
+    if data.is_capped.sum() < _FEWEST_FOR_CLOCKS_COUNT:
+        return data
+    weight = data.time_precision * data.is_capped
+    roofline: Roofline | None = None
+    for _ in range(_CLOCK_ROUND_COUNT):
+        roofline = fit_roofline(data.log_time, data.time_precision, data.conditions, start=roofline)
+        share = roofline.compute_share(data.conditions)
+        rest = data.log_time - roofline.log_time(data.conditions)
+        information = (weight * share**2).sum() + _CLOCK_ERROR_RATIO**-2
+        off = float((weight * share * rest).sum() / information)
+        clock_ratio = data.conditions.clock_ratio * np.exp(-off * data.is_capped)
+        data = replace(data, conditions=replace(data.conditions, clock_ratio=clock_ratio))
+    return data
 
 
 def _folds(shape: tuple[int, int]) -> FloatTable:
@@ -270,8 +295,10 @@ def _visit_shift(data: _Data, held_out: _Prediction) -> tuple[FloatTable, FloatT
     noise = disagreement / np.where(seen, information, 1.0)
     spread = max(float((mean[seen] ** 2 - noise[seen]).mean()), 0.0)
     trust = spread / (spread + noise + _TINY) * seen
-    # The fit itself follows the shifts a little: each kernel's curve has some freedom.
-    followed = min(1.0, _CURVE_FREEDOM_COUNT / seen.sum())
+    # The fit itself follows the shifts a little: curves are free along the clock, and once for
+    # every memory setting.
+    freedom_count = _CURVE_FREEDOM_COUNT + data.conditions.memory_count
+    followed = min(1.0, freedom_count / seen.sum())
     return trust * mean, np.sqrt(spread * (1 - trust + followed * trust))
 
 
@@ -289,7 +316,7 @@ def _own_error(rest: FloatTable, noise_ratio: FloatTable, data: _Data) -> FloatT
         if not members.any():
             error[group] = _BELIEVED_ERROR_RATIO**2
             continue
-        limit = _OUTLIER**2 * np.median(rest[members] ** 2) / 0.4549
+        limit = _OUTLIER**2 * _typical_square(rest, members)
         excess = np.where(members, np.minimum(rest**2, limit) - noise_ratio**2, 0.0)
         count = members.sum(axis=1)
         believed = _BELIEVED_CELL_COUNT * _BELIEVED_ERROR_RATIO**2
@@ -298,6 +325,19 @@ def _own_error(rest: FloatTable, noise_ratio: FloatTable, data: _Data) -> FloatT
         own = (excess.sum(axis=1) + _PRIOR_CELL_COUNT * whole) / (count + _PRIOR_CELL_COUNT)
         error = np.where(group, np.maximum(own, _SMALLEST_ERROR_RATIO**2)[:, None], error)
     return np.sqrt(error)
+
+
+def _typical_square(rest: FloatTable, members: BoolTable) -> FloatTable:
+    """(K, 1) variances of normal residuals with this median square, of all or the kernel's own.
+
+    The larger counts: a kernel that the physics misses everywhere has no outliers.
+    """
+    whole = np.median(rest[members] ** 2)
+    own = [
+        np.median(row[known] ** 2) if known.any() else 0.0
+        for row, known in zip(rest, members, strict=True)
+    ]
+    return np.asarray(np.maximum(whole, own) / _MEDIAN_OF_SQUARED_NORMAL)[:, None]
 
 
 def _no_scatter(shape: tuple[int, int]) -> Scatter:

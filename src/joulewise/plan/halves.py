@@ -19,6 +19,7 @@ from joulewise.plan.options import Options
 from joulewise.plan.rest import Base, Closing
 
 _ENTRY_COUNT = 32_768
+_CELL_COUNT = 1_000_000
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -61,7 +62,7 @@ def meet_halfway(options: Options, base: Base, *, incumbent_j: float) -> Closing
     first, second = _Half(), _Half()
     for choices in _by_class(options, base, limit_j):
         small = first if first.time_s.size <= second.time_s.size else second
-        if small.time_s.size == _ENTRY_COUNT:
+        if small.time_s.size * choices.size > _CELL_COUNT:
             break
         small.take_in(choices, base, limit_j)
     # Energy falls along a half, so the slowest partner that fits is the best one.

@@ -17,8 +17,8 @@ from joulewise.plan.halves import meet_halfway
 from joulewise.plan.options import Options, Relaxation, relaxation_of
 from joulewise.plan.rest import PROVEN_RATIO, ROUNDING_RATIO, Base, Closing
 
-CELL_LIMITS = (20_000, 200_000)
-"""Partial plans times options that may be looked at per class, first and at the second try."""
+CELL_LIMITS = (20_000, 200_000, 1_000_000)
+"""Partial plans times options that may be looked at per class, try by try."""
 
 _WORTHWHILE_RATIO = 0.9
 

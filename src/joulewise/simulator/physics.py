@@ -118,16 +118,20 @@ def steady_state(
 
 def kernel_load(spec: GpuSpec, works: Sequence[KernelWork]) -> KernelLoad:
     """Translate device-free works into what they ask of this device."""
+    peaks = [spec.peak_rate(work.dtype) for work in works]
     cycles = _column(
-        work.flop_count
-        / (spec.flop_count_per_cycle(work.dtype) * work.compute_efficiency_ratio * 1e9)
-        for work in works
+        work.flop_count / (peak.flop_count_per_cycle * work.compute_efficiency_ratio * 1e9)
+        for work, peak in zip(works, peaks, strict=True)
+    )
+    core_w_per_ghz = _column(
+        peak.core_w_per_ghz * work.core_activity_ratio
+        for work, peak in zip(works, peaks, strict=True)
     )
     traffic = _column(work.traffic_bytes for work in works)
     return KernelLoad(
         compute_cycle_count=cycles,
         memory_bytes=traffic / _column(work.memory_efficiency_ratio for work in works),
-        core_j=spec.core_w_per_ghz * _column(work.core_activity_ratio for work in works) * cycles,
+        core_j=core_w_per_ghz * cycles,
         memory_j=spec.memory_j_per_byte
         * _column(work.memory_activity_ratio for work in works)
         * traffic,

@@ -27,10 +27,15 @@ class MemoryState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakRate:
-    """Arithmetic of the whole chip in one SM clock cycle, for one number format."""
+    """The whole chip busy in one number format: arithmetic per SM clock cycle, and its power.
+
+    `core_w_per_ghz` is the switching power at activity 1 and at the voltage floor; tensor cores
+    and vector units differ in it.
+    """
 
     dtype: Dtype
     flop_count_per_cycle: float
+    core_w_per_ghz: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +69,6 @@ class GpuSpec:
 
     base_w: float
     clock_tree_w_per_ghz: float
-    core_w_per_ghz: float
-    """Switching power of a fully busy core of activity 1, per GHz, at the voltage floor."""
     memory_j_per_byte: float
     """Energy of a byte of traffic of activity 1 at the top memory clock."""
 
@@ -89,11 +92,11 @@ class GpuSpec:
             return self.gemm_overlap_exponent_ratio
         return self.other_overlap_exponent_ratio
 
-    def flop_count_per_cycle(self, dtype: Dtype) -> float:
-        """Peak arithmetic per SM clock cycle. Raises NotSupported for a format it lacks."""
+    def peak_rate(self, dtype: Dtype) -> PeakRate:
+        """Peak of one number format. Raises NotSupported for one it lacks."""
         for rate in self.peak_rates:
             if rate.dtype is dtype:
-                return rate.flop_count_per_cycle
+                return rate
         known = ", ".join(rate.dtype for rate in self.peak_rates)
         raise NotSupported(
             f"{self.name} has no {dtype} arithmetic", hint=f"It computes in {known}."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from joulewise.domain.errors import InputError
@@ -17,15 +19,36 @@ def write_atomically(path: Path, content: bytes) -> None:
     `.NAME.*.tmp` stays behind. A link is followed, so that what it names is replaced.
 
     Raises:
-        InputError: the folder is missing or cannot be written to, or `path` is a folder.
+        InputError: the folder is missing or cannot be written to, or `path` is a folder, a
+            device or a pipe.
     """
     try:
-        target = Path(os.path.realpath(path))
-        if target.is_dir():
-            raise InputError("this is a folder, not a file", file=str(path), hint="Name a file.")
-        # A long name plus decoration may be longer than the file system takes.
-        beside = target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
-        _replace(target, beside, content)
+        target = _target(path)
+        _replace(target, _beside(target), content)
+    except (OSError, ValueError) as error:
+        raise file_error(error, path, doing="written") from error
+
+
+def require_place(path: Path, *, sources: Iterable[Path] = ()) -> None:
+    """See that `path` can be written to, before the work that fills it begins.
+
+    `sources` are the files that the work reads: a result must not take the place of one.
+
+    Raises:
+        InputError: as `write_atomically` would, or `path` is one of the sources.
+    """
+    try:
+        target = _target(path)
+        for source in sources:
+            if target.exists() and source.exists() and target.samefile(source):
+                raise InputError(
+                    "this file is read here, so it is not written over",
+                    file=str(path),
+                    hint="Choose another place for the result.",
+                )
+        probe = _beside(target)
+        probe.open("xb").close()
+        probe.unlink()
     except (OSError, ValueError) as error:
         raise file_error(error, path, doing="written") from error
 
@@ -39,6 +62,25 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _target(path: Path) -> Path:
+    """The file that a path stands for: links are followed, only plain files replaced.
+
+    Renaming over a device or a pipe would do away with it, as root even with `/dev/null`.
+    """
+    if path.is_dir():
+        raise InputError("this is a folder, not a file", file=str(path), hint="Name a file.")
+    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+        raise InputError(
+            "this is a device or a pipe, not a file", file=str(path), hint="Name a file."
+        )
+    return Path(os.path.realpath(path))
+
+
+def _beside(target: Path) -> Path:
+    """A new hidden name; a long one plus decoration may be longer than the system takes."""
+    return target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
 
 
 def _replace(target: Path, beside: Path, content: bytes) -> None:

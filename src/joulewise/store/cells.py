@@ -20,7 +20,7 @@ import msgspec
 from joulewise.domain.errors import BusyError, InputError
 from joulewise.domain.measurement import CellMeasurement
 from joulewise.domain.points import OperatingPoint
-from joulewise.store.atomic import sync_folder
+from joulewise.store.atomic import require_place, sync_folder
 from joulewise.store.files import file_error
 from joulewise.store.json_files import decode_document, require_version
 from joulewise.store.lock import lock_exclusively
@@ -72,8 +72,10 @@ class CellJournal:
         Raises:
             BusyError: another process measures into `out`.
             InputError: there is a journal and `resume` is not set; it was begun with another
-                header (says what differs); it is damaged; the folder cannot be written to.
+                header (says what differs); it is damaged; the folder cannot be written to;
+                `out` itself could not be written once the measurement is done.
         """
+        require_place(out)
         path = journal_path(out)
         try:
             journal = cls(path, _open_locked(path))

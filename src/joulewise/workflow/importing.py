@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joulewise.domain.sweep import Sweep
+from joulewise.store.atomic import require_place
 from joulewise.store.importers import import_csv, import_kernel_tuner, import_perseus
 from joulewise.store.sweeps import write_sweep_parquet
 
@@ -26,6 +27,7 @@ class CsvColumns:
 
 def import_csv_to_file(file: Path, columns: CsvColumns, out: Path) -> Sweep:
     """Import any CSV by its column names. Raises InputError."""
+    require_place(out, sources=(file,))
     return _written(
         import_csv(
             file,
@@ -43,11 +45,13 @@ def import_csv_to_file(file: Path, columns: CsvColumns, out: Path) -> Sweep:
 
 def import_kernel_tuner_to_file(files: Sequence[Path], out: Path) -> Sweep:
     """Import Kernel Tuner caches. Raises InputError."""
+    require_place(out, sources=files)
     return _written(import_kernel_tuner(files), out)
 
 
 def import_perseus_to_file(file: Path, out: Path) -> Sweep:
     """Import a Perseus profile. Raises InputError."""
+    require_place(out, sources=(file,))
     return _written(import_perseus(file), out)
 
 

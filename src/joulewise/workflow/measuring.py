@@ -15,10 +15,11 @@ from joulewise.domain.sweep import Sweep
 from joulewise.domain.workload import Workload
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.sweep import measure_sweep
+from joulewise.store.atomic import require_place
 from joulewise.store.cells import CellJournal
 from joulewise.store.sweeps import write_sweep_parquet
 from joulewise.workflow.devices import open_session, points_to_measure
-from joulewise.workflow.workloads import load_workload
+from joulewise.workflow.workloads import load_workload, source_files
 
 SETTINGS = MeasureSettings()
 
@@ -38,6 +39,7 @@ class MeasureJob:
 def measure_to_file(job: MeasureJob, progress: Progress) -> Sweep:
     """Measure and write a sweep. Raises any JoulewiseError; what was measured stays on disk."""
     workload = load_workload(job.workload)
+    require_place(job.out, sources=source_files(workload=job.workload))
     session = open_session(job.device, workload)
     points = points_to_measure(session.gpu.clock_grid(), job.sm_clocks_mhz, job.mem_clocks_mhz)
     header = journal_header(session, workload, points)
@@ -45,7 +47,9 @@ def measure_to_file(job: MeasureJob, progress: Progress) -> Sweep:
         CellJournal.open_for(job.out, header, resume=job.is_resumed) as journal,
         hold(session.gpu, state_dir=default_state_dir()) as lease,
     ):
-        return sweep_to_file(session, lease, workload, points, job.out, journal, progress)
+        sweep = sweep_to_file(session, lease, workload, points, job.out, journal, progress)
+        journal.close(finished=True)
+    return sweep
 
 
 def journal_header(
@@ -72,7 +76,7 @@ def sweep_to_file(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tel
     journal: CellJournal,
     progress: Progress,
 ) -> Sweep:
-    """Measure a sweep, write it, and only then let its journal go."""
+    """Measure a sweep and write it; its journal may go once nothing more hangs on it."""
     sweep = measure_sweep(
         session,
         lease,
@@ -84,5 +88,4 @@ def sweep_to_file(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tel
         workload=workload.name,
     )
     write_sweep_parquet(sweep, out)
-    journal.close(finished=True)
     return sweep

@@ -12,11 +12,12 @@ from joulewise.plan.frontier import frontier
 from joulewise.plan.make import make_plan, plan_from_choice
 from joulewise.plan.table import plan_table
 from joulewise.report.compare import ComparisonRow, comparison_rows
+from joulewise.store.atomic import require_place
 from joulewise.store.documents import write_plan
 from joulewise.store.sweeps import read_sweep, sweep_sha256
 from joulewise.workflow.promise import plan_with_guard
 from joulewise.workflow.reporting import report_inputs
-from joulewise.workflow.workloads import load_optional_workload
+from joulewise.workflow.workloads import load_optional_workload, source_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,8 @@ def plan_to_file(job: PlanJob) -> PlanResult:
     are kept back; a table without scatter is planned as it stands. Raises InputError,
     PlanError, InfeasibleBudget.
     """
+    if job.out is not None:
+        require_place(job.out, sources=source_files(job.sweep, workload=job.workload))
     sweep = read_sweep(job.sweep)
     workload = load_optional_workload(job.workload)
     digest = sweep_sha256(sweep)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from joulewise.plan.make import plan_from_choice
 from joulewise.plan.statics import best_pass_level, best_static
 from joulewise.plan.table import plan_table
 from joulewise.report.compare import ComparisonRow
+from joulewise.store.atomic import require_place
 from joulewise.store.cells import CellJournal
 from joulewise.store.documents import plan_sha256, write_plan, write_verification
 from joulewise.store.sweeps import sweep_sha256, write_sweep_parquet
@@ -34,15 +36,18 @@ from joulewise.workflow.promise import keep_promise
 from joulewise.workflow.reporting import (
     PLAN_NAME,
     REMEASURED_NAME,
+    REPORT_NAME,
     SWEEP_NAMES,
     VERIFICATION_NAME,
     write_report,
 )
-from joulewise.workflow.workloads import load_workload
+from joulewise.workflow.workloads import load_workload, source_files
 
 RIVAL_WINDOW_COUNT = 5
 # Twice the usual shift between two visits of a sweep.
 RIVAL_MARGIN_RATIO = 0.01
+_WRITTEN_NAMES = (SWEEP_NAMES[0], REMEASURED_NAME, PLAN_NAME, VERIFICATION_NAME, REPORT_NAME)
+_LONGEST_NAME_COUNT = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +112,16 @@ class FreshWindows:
 def tune_to_folder(job: TuneJob, progress: Progress) -> TuneResult:
     """Find, prove and report clocks; everything lies in one run folder.
 
-    A folder in which an earlier `tune` was interrupted is gone on with. Raises any
+    A folder in which an earlier `tune` was interrupted is gone on with: the journal of the
+    sweep stays, and with it the lock on the folder, until the report is written. Raises any
     JoulewiseError; what was measured stays on disk.
     """
     workload = load_workload(job.workload)
     session = open_session(job.device, workload)
     points = points_to_measure(session.gpu.clock_grid(), job.sm_clocks_mhz, job.mem_clocks_mhz)
     folder = _make_folder(job.out if job.out is not None else _dated_folder(workload))
+    for name in _WRITTEN_NAMES:
+        require_place(folder / name, sources=source_files(workload=job.workload))
     out = folder / SWEEP_NAMES[0]
     header = journal_header(session, workload, points)
     with (
@@ -131,8 +139,9 @@ def tune_to_folder(job: TuneJob, progress: Progress) -> TuneResult:
             plan_sha256=plan_sha256(plan),
             progress=progress,
         )
-    write_verification(seen, folder / VERIFICATION_NAME)
-    written = write_report(folder)
+        write_verification(seen, folder / VERIFICATION_NAME)
+        written = write_report(folder)
+        journal.close(finished=True)
     return TuneResult(
         plan=plan,
         verification=seen,
@@ -208,15 +217,19 @@ def _after_verification(plan: Plan, seen: Verification) -> tuple[Caveat, ...]:
 
 def _dated_folder(workload: Workload) -> Path:
     stamp = datetime.now(tz=UTC).strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{stamp}-{workload.name.replace(',', '-').replace('=', '')}"
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", workload.name.replace("=", ""))
+    return Path("runs") / f"{stamp}-{name[:_LONGEST_NAME_COUNT]}"
 
 
 def _make_folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = (error.strerror or "unknown reason").lower()
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise InputError(
-            f"the run folder cannot be made: {reason}", file=str(folder), field="out"
+            f"the run folder cannot be made: {reason}",
+            file=str(folder),
+            field="out",
+            hint="Name a folder that you may write to.",
         ) from error
     return folder

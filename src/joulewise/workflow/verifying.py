@@ -12,9 +12,10 @@ from joulewise.domain.plan import Plan, Verification
 from joulewise.domain.ports import GpuIdentity, Progress
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.verify import verify_plan
+from joulewise.store.atomic import require_place
 from joulewise.store.documents import plan_sha256, read_plan, write_verification
 from joulewise.workflow.devices import open_session
-from joulewise.workflow.workloads import load_workload
+from joulewise.workflow.workloads import load_workload, source_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,8 @@ class VerifyJob:
 def verify_to_file(job: VerifyJob, progress: Progress) -> Verification:
     """Verify a plan. Raises InputError for a plan that was made for another device."""
     plan = read_plan(job.plan)
+    if job.out is not None:
+        require_place(job.out, sources=source_files(job.plan, workload=job.workload))
     workload = load_workload(job.workload if job.workload is not None else plan.workload)
     session = open_session(job.device, workload)
     _refuse_other_device(plan, session.gpu.identity, job.plan)

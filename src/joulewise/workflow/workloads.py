@@ -33,10 +33,22 @@ def workload_lines() -> tuple[WorkloadLine, ...]:
 
 def load_workload(text: str) -> Workload:
     """A file if there is one of that name, else a built-in. Raises InputError for neither."""
+    path = workload_file(text)
+    return builtin_workload(text) if path is None else read_workload(path)
+
+
+def workload_file(text: str | None) -> Path | None:
+    """The file that a workload is read from; `None` for a built-in, and for none at all."""
+    if text is None or is_builtin(text):
+        return None
     path = Path(text)
-    if not is_builtin(text) and (path.suffix == ".json" or path.exists()):
-        return read_workload(path)
-    return builtin_workload(text)
+    return path if path.suffix == ".json" or path.exists() else None
+
+
+def source_files(*files: Path, workload: str | None) -> tuple[Path, ...]:
+    """The files that a command reads, the workload's among them where it has one."""
+    named = workload_file(workload)
+    return files if named is None else (*files, named)
 
 
 def load_optional_workload(text: str | None) -> Workload | None:

@@ -1,0 +1,178 @@
+"""Time the planner beside HiGHS alone on the same tables, in the same run.
+
+    python benchmarks/bench_planner.py            all sizes (a minute or two, mostly HiGHS)
+    python benchmarks/bench_planner.py --quick    without 460 kernels
+
+Tables are generated: rooflines over a voltage-frequency curve, smooth and with 0.4 % noise, at
+a budget of 0 and 2 % over a baseline two steps below the highest clocks. Times are medians of
+wall time; both solvers run in one process, HiGHS through `scipy.optimize.milp` on all cells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+# One core, as promised; set before numpy starts its threads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array
+
+from joulewise.domain.plan import PlanRequest
+from joulewise.domain.points import OperatingPoint
+from joulewise.domain.workload import Launch
+from joulewise.plan.frontier import frontier
+from joulewise.plan.solve import solve
+from joulewise.plan.table import PlanTable
+
+FloatTable = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One table to plan on."""
+
+    kernel_count: int
+    sm_clock_count: int
+    noise_ratio: float
+    max_slowdown_ratio: float
+    own_runs: int
+    highs_runs: int
+    goal_ms: float | None
+
+
+def plausible_table(case: Case, *, seed: int) -> PlanTable:
+    """K kernels at SM clocks x 6 memory clocks: times from rooflines, power from voltage."""
+    rng = np.random.default_rng(seed)
+    count = case.kernel_count
+    sm_clocks = np.linspace(210, 2100, case.sm_clock_count).round().astype(int)
+    mem_clocks = np.array([405, 810, 5001, 7001, 9251, 9501])
+    sm, mem = (grid.ravel() for grid in np.meshgrid(sm_clocks, mem_clocks, indexing="ij"))
+    compute_s = rng.lognormal(0.0, 1.0, (count, 1)) / (sm / 2100.0)
+    memory_s = rng.lognormal(0.0, 1.0, (count, 1)) / (mem / 9501.0)
+    scale_s = 10.0 ** rng.uniform(-4.5, -1.5, (count, 1))
+    time_s = scale_s * (compute_s**4 + memory_s**4) ** 0.25
+    voltage = np.maximum(0.7, 0.55 + 0.5 * sm / 2100.0)
+    share = compute_s / (compute_s + memory_s)
+    power_w = (
+        90.0
+        + voltage**2 * sm / 2100.0 * (40.0 + 200.0 * share)
+        + 80.0 * mem / 9501.0 * (1.0 - share)
+    )
+    noise = 1.0 + case.noise_ratio * rng.standard_normal((2, *time_s.shape))
+    names = tuple(f"k{i}" for i in range(count))
+    return PlanTable(
+        class_names=names,
+        points=tuple(
+            OperatingPoint(sm_clock_mhz=int(s), mem_clock_mhz=int(m))
+            for s, m in zip(sm, mem, strict=True)
+        ),
+        baseline_index=sm.size - 1,
+        time_s=time_s * noise[0],
+        energy_j=power_w * time_s * noise[1],
+        launch_classes=np.arange(count),
+        launches=tuple(Launch(kernel=name) for name in names),
+    )
+
+
+def highs_energy_j(table: PlanTable, max_slowdown_ratio: float) -> float:
+    """Least energy by HiGHS on every cell; times and energies scaled to thousands."""
+    class_count, point_count = table.time_s.shape
+    count = class_count * point_count
+    classes = np.repeat(np.arange(class_count), point_count)
+    scale_s, scale_j = table.baseline_time_s / 1e4, table.baseline_energy_j / 1e4
+    in_time = csr_array(table.time_s.ravel()[None, :] / scale_s)
+    result = milp(
+        table.energy_j.ravel() / scale_j,
+        constraints=[
+            LinearConstraint(csr_array((np.ones(count), (classes, np.arange(count)))), 1.0, 1.0),
+            LinearConstraint(in_time, -np.inf, 1e4 * (1.0 + max_slowdown_ratio)),
+        ],
+        integrality=np.ones(count),
+        bounds=Bounds(0.0, 1.0),
+        options={"mip_rel_gap": 1e-9},
+    )
+    return float(result.fun * scale_j)
+
+
+def median_ms(run: Callable[[], object], count: int) -> float:
+    """Median wall time over several runs."""
+    times = []
+    for _ in range(count):
+        start_s = perf_counter()
+        run()
+        times.append(perf_counter() - start_s)
+    return 1e3 * statistics.median(times)
+
+
+def report(case: Case) -> bool:
+    """Print one row; whether the optimum agrees and the goal is met."""
+    table = plausible_table(case, seed=1)
+    request = PlanRequest(max_slowdown_ratio=case.max_slowdown_ratio)
+    solution = solve(table, request)
+    own_ms = median_ms(lambda: solve(table, request), case.own_runs)
+    frontier_ms = median_ms(lambda: frontier(table), 3)
+    peer_j = [0.0]
+
+    def peer() -> None:
+        peer_j[0] = highs_energy_j(table, case.max_slowdown_ratio)
+
+    peer_ms = median_ms(peer, case.highs_runs)
+    difference = solution.energy_j / peer_j[0] - 1.0
+    is_equal = abs(difference) <= 1e-7
+    is_fast = case.goal_ms is None or own_ms <= case.goal_ms
+    goal = "" if case.goal_ms is None else f"{case.goal_ms:.0f}"
+    size = f"{case.kernel_count} x {6 * case.sm_clock_count}"
+    print(
+        f"{size:>11} {case.noise_ratio:>6.1%} {case.max_slowdown_ratio:>6.1%} {own_ms:>9.1f}"
+        f" {goal:>5} {peer_ms:>10.1f} {peer_ms / own_ms:>7.0f}x {difference:>+9.1e}"
+        f" {solution.bound_gap_ratio or 0.0:>8.0e} {frontier_ms:>9.1f}"
+        f"  {'equal' if is_equal else 'DIFFERS'}{'' if is_fast else ', TOO SLOW'}",
+        flush=True,
+    )
+    return is_equal and is_fast
+
+
+def cases(*, is_quick: bool) -> list[Case]:
+    """Sizes x noise x budgets."""
+    sizes = [(46, 11, 15, 5, 20.0), (46, 127, 15, 3, 60.0)]
+    if not is_quick:
+        sizes.append((460, 127, 5, 1, None))
+    return [
+        Case(
+            kernel_count=kernel_count,
+            sm_clock_count=sm_clock_count,
+            noise_ratio=noise_ratio,
+            max_slowdown_ratio=max_slowdown_ratio,
+            own_runs=own_runs,
+            highs_runs=highs_runs,
+            goal_ms=goal_ms,
+        )
+        for kernel_count, sm_clock_count, own_runs, highs_runs, goal_ms in sizes
+        for noise_ratio in (0.0, 0.004)
+        for max_slowdown_ratio in (0.006, 0.05)
+    ]
+
+
+def main() -> int:
+    """Run all cases; exit 1 where an optimum differs or a goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="leave the 460-kernel tables out")
+    is_quick = parser.parse_args().quick
+    print(
+        f"{'table':>11} {'noise':>6} {'budget':>6} {'ours ms':>9} {'goal':>5} {'HiGHS ms':>10}"
+        f" {'ratio':>8} {'energy':>9} {'gap':>8} {'front ms':>9}"
+    )
+    return 0 if all([report(case) for case in cases(is_quick=is_quick)]) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

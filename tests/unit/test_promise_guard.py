@@ -1,0 +1,152 @@
+"""The guard band is two standard errors of the slowdown of the plan it leads to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from joulewise.domain.plan import Granularity, PlanRequest, Scope, Status
+from joulewise.domain.points import AUTO, OperatingPoint
+from joulewise.domain.sweep import FloatTable, Sweep, SweepSource
+from joulewise.domain.workload import Launch, Pass, Workload
+from joulewise.plan.table import PlanTable, plan_table
+from joulewise.workflow.guard import (
+    TimeErrors,
+    launch_counts,
+    launched_cells,
+    slowdown_error_ratio,
+    solve_guarded,
+    time_errors,
+)
+
+SLOW = OperatingPoint(sm_clock_mhz=1000)
+FAST = OperatingPoint(sm_clock_mhz=2000)
+TIME_S = np.array([[1.0, 1.02, 0.98], [3.0, 3.03, 2.97]])
+ENERGY_J = np.array([[100.0, 60.0, 90.0], [300.0, 200.0, 280.0]])
+WORKLOAD = Workload(
+    name="two kernels",
+    launches=(
+        Launch(kernel="a"),
+        Launch(kernel="a"),
+        Launch(kernel="b"),
+        Launch(kernel="a", pass_=Pass.BACKWARD),
+    ),
+)
+
+
+def _table(granularity: Granularity = Granularity.KERNEL) -> PlanTable:
+    sweep = Sweep(
+        kernels=("a", "b"),
+        points=(AUTO, SLOW, FAST),
+        baseline=AUTO,
+        source=SweepSource(device="d", device_name="d", tool="tests"),
+        is_present=np.ones((2, 3), dtype=np.bool_),
+        time_s=TIME_S.copy(),
+        energy_j=ENERGY_J.copy(),
+    )
+    return plan_table(sweep, WORKLOAD, granularity)
+
+
+def _errors(cell_ratio: float, point_ratio: float = 0.0) -> TimeErrors:
+    present = np.ones(TIME_S.shape, dtype=np.bool_)
+    return time_errors(TIME_S, np.full(TIME_S.shape, cell_ratio), np.full(3, point_ratio), present)
+
+
+def _counts(table: PlanTable) -> FloatTable:
+    return launch_counts(table, ("a", "b"))
+
+
+def test_launches_are_counted_by_class_and_kernel() -> None:
+    assert _counts(_table()).tolist() == [[3.0, 0.0], [0.0, 1.0]]
+    assert _counts(_table(Granularity.PASS)).tolist() == [[2.0, 1.0], [1.0, 0.0]]
+    assert _counts(_table(Granularity.ITERATION)).tolist() == [[3.0, 1.0]]
+
+
+def test_a_kernel_of_two_passes_may_run_two_cells() -> None:
+    table = _table(Granularity.PASS)
+    cells = launched_cells(table, np.array([1, 2]), _counts(table))
+    assert cells.tolist() == [[0.0, 2.0, 1.0], [0.0, 1.0, 0.0]]
+
+
+def test_the_baseline_is_in_no_doubt_against_itself() -> None:
+    table = _table()
+    baseline = np.zeros(2, dtype=np.int64)
+    assert slowdown_error_ratio(table, baseline, _counts(table), _errors(0.01, 0.01)) == 0.0
+
+
+def test_the_error_of_a_slowdown_adds_up_by_hand() -> None:
+    table = _table()
+    choice = np.array([1, 0])
+    seen = slowdown_error_ratio(table, choice, _counts(table), _errors(0.01))
+    slowdown = (3 * 1.02 + 3.0) / 6.0
+    # Kernel a: three launches at SLOW against as many at the baseline; b: the difference only.
+    parts = [0.01 * 3 * 1.02, 0.01 * 3 * slowdown, 0.01 * 3 * (1 - slowdown)]
+    assert seen == pytest.approx(np.sqrt(np.sum(np.square(parts))) / 6.0)
+
+
+def test_a_common_error_of_a_point_does_not_average_out() -> None:
+    table = _table()
+    choice = np.array([1, 1])
+    seen = slowdown_error_ratio(table, choice, _counts(table), _errors(0.0, 0.01))
+    slowdown = (3 * 1.02 + 3.03) / 6.0
+    assert seen == pytest.approx(0.01 * slowdown * np.sqrt(2.0))
+
+
+def test_a_simulation_confirms_the_error() -> None:
+    table = _table()
+    choice = np.array([1, 2])
+    rng = np.random.default_rng(0)
+    times = TIME_S * (1 + 0.01 * rng.normal(size=(100_000, 2, 3)))
+    base = 3 * times[:, 0, 0] + times[:, 1, 0]
+    slowdown = (3 * times[:, 0, 1] + times[:, 1, 2]) / base
+    seen = slowdown_error_ratio(table, choice, _counts(table), _errors(0.01))
+    assert seen == pytest.approx(slowdown.std(), rel=0.02)
+
+
+def test_without_a_budget_nothing_is_held_back() -> None:
+    table = _table()
+    request = PlanRequest(max_slowdown_ratio=None)
+    solution = solve_guarded(table, request, _counts(table), _errors(0.01))
+    assert solution.guard_band_ratio == 0.0
+    assert solution.choice.tolist() == [1, 1]
+
+
+def test_a_strict_budget_falls_back_to_the_baseline_where_nothing_is_sure() -> None:
+    table = _table()
+    request = PlanRequest(max_slowdown_ratio=0.0)
+    sure = solve_guarded(table, request, _counts(table), _errors(0.001))
+    unsure = solve_guarded(table, request, _counts(table), _errors(0.2))
+    assert sure.choice.tolist() == [2, 1]
+    assert sure.guard_band_ratio > 0.0
+    assert unsure.choice.tolist() == [0, 0]
+    assert unsure.status is Status.NO_GAIN
+
+
+def test_a_second_opinion_that_sees_the_plan_slower_widens_the_guard_band() -> None:
+    table = _table()
+    request = PlanRequest(max_slowdown_ratio=0.03)
+    counts, errors = _counts(table), _errors(0.001)
+    alone = solve_guarded(table, request, counts, errors)
+    assert alone.choice.tolist() == [1, 1]
+    slower = replace(table, time_s=table.time_s * np.array([1.0, 1.01, 1.0]))
+    doubted = solve_guarded(table, request, counts, errors, doubted=slower)
+    assert doubted.guard_band_ratio > alone.guard_band_ratio
+    faster = replace(table, time_s=table.time_s * np.array([1.0, 0.99, 1.0]))
+    praised = solve_guarded(table, request, counts, errors, doubted=faster)
+    assert praised.guard_band_ratio == alone.guard_band_ratio
+
+
+def test_local_scope_holds_back_for_every_class_alone() -> None:
+    table = _table()
+    request = PlanRequest(max_slowdown_ratio=0.025, scope=Scope.LOCAL)
+    counts = _counts(table)
+    assert solve_guarded(table, request, counts, _errors(0.0)).choice.tolist() == [1, 1]
+    # 2 SE = 2 * sqrt(2) * 0.3 % = 0.85 %: a's 2 % no longer fits, b's 1 % does.
+    guarded = solve_guarded(table, request, counts, _errors(0.003))
+    assert guarded.choice.tolist() == [2, 1]
+    assert guarded.guard_band_ratio > 0.0
+    doubted = replace(table, time_s=table.time_s * np.array([1.0, 1.02, 1.0]))
+    wary = solve_guarded(table, request, counts, _errors(0.003), doubted=doubted)
+    assert wary.choice.tolist() == [2, 2]
