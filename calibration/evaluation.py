@@ -37,7 +37,7 @@ class Figure:
         """Whether a value of this figure lies where it should."""
         if self.least is None or self.greatest is None:
             return None
-        return self.least <= value <= self.greatest
+        return bool(self.least <= value <= self.greatest)
 
 
 def figures(

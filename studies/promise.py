@@ -35,7 +35,6 @@ from joulewise.domain.sweep import Sweep, SweepSource
 from joulewise.domain.workload import Workload
 from joulewise.measure.fresh import REMEASURE_RUN
 from joulewise.measure.sweep import sweep_run_label
-from joulewise.measure.table import sweep_from_cells
 from joulewise.plan.solve import Solution, solve
 from joulewise.plan.table import PlanTable, plan_table
 from joulewise.simulator.device_string import parse_device
@@ -77,16 +76,39 @@ class SteadyBench:
         self._next_window = 0
 
     def sweep(self, kernels: Sequence[str], points: Sequence[OperatingPoint]) -> Sweep:
-        """What `measure_sweep` finds with three windows per cell."""
+        """What `measure_sweep` finds with three windows per cell, laid out at once."""
         cells = [
-            self.cell(kernel, point, sweep_run_label(point), range(SWEEP_WINDOW_COUNT))
-            for point in points
+            [
+                self.cell(kernel, point, sweep_run_label(point), range(SWEEP_WINDOW_COUNT)).windows
+                for point in points
+            ]
             for kernel in kernels
         ]
-        source = SweepSource(
-            device=self.device, device_name=self.device, tool="study", is_simulated=True
+        time_s = np.array([[[w.time_s for w in cell] for cell in row] for row in cells])
+        energy_j = np.array([[[w.energy_j for w in cell] for cell in row] for row in cells])
+        return Sweep(
+            kernels=tuple(kernels),
+            points=tuple(points),
+            baseline=AUTO,
+            source=SweepSource(
+                device=self.device, device_name=self.device, tool="study", is_simulated=True
+            ),
+            is_present=np.ones(time_s.shape[:2], dtype=np.bool_),
+            time_s=np.median(time_s, axis=2),
+            energy_j=np.median(energy_j, axis=2),
+            time_std_s=time_s.std(axis=2, ddof=1),
+            energy_std_j=energy_j.std(axis=2, ddof=1),
+            window_count=np.full(time_s.shape[:2], SWEEP_WINDOW_COUNT, dtype=np.int64),
+            sm_clock_held_mhz=np.array(
+                [[cell[0].sm_clock_held_mhz for cell in row] for row in cells], dtype=np.float64
+            ),
+            cell_caveats={
+                (kernel, point): cell[0].caveats
+                for kernel, row in zip(kernels, cells, strict=True)
+                for point, cell in zip(points, row, strict=True)
+                if cell[0].caveats
+            },
         )
-        return sweep_from_cells(cells, kernels, points, source)
 
     def remeasure(
         self, cells: Sequence[tuple[str, OperatingPoint]], window_count: int

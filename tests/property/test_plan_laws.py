@@ -390,7 +390,7 @@ def test_a_large_frontier_falls_and_is_reachable(
 @given(st.integers(0, 10**6))
 def test_every_corner_of_the_hull_is_on_the_frontier(seed: int) -> None:
     table = random_table(seed, 30, 40)
-    points = frontier(table)
+    points = frontier(table, max_point_count=None)
     relaxation = relaxation_of(options_of(table.time_s, table.energy_j))
     times = np.array([point.time_s for point in points])
     energies = np.array([point.energy_j for point in points])
@@ -398,6 +398,19 @@ def test_every_corner_of_the_hull_is_on_the_frontier(seed: int) -> None:
         nearest = int(np.abs(times - time_s).argmin())
         assert times[nearest] == pytest.approx(time_s, rel=1e-9)
         assert energies[nearest] == pytest.approx(energy_j, rel=1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 200))
+def test_a_thinned_frontier_keeps_its_ends_and_falls(seed: int, count: int) -> None:
+    table = random_table(seed, 20, 30)
+    whole = frontier(table, max_point_count=None)
+    points = frontier(table, max_point_count=count)
+    _assert_falling(points)
+    assert len(points) <= count
+    assert set(points) <= set(whole)
+    assert points[-1] == whole[-1]
+    assert points[0] == whole[0]
 
 
 @settings(max_examples=60, deadline=None)

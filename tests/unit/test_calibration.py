@@ -202,3 +202,17 @@ def test_the_table_states_every_miss() -> None:
     assert "not judged" in text
     assert "no misses" not in text
     assert render([[hit]], [hit]).endswith("no misses")
+
+
+def test_the_docs_print_the_recorded_medians(shipped_figures: tuple[Figure, ...]) -> None:
+    text = (RESULTS.parents[1] / "docs" / "calibration.md").read_text()
+    printed = {line[:35].strip(): line.split() for line in text.splitlines()}
+    fits = json.loads((RESULTS / "rtx3080ti.json").read_text())["fits"]
+
+    medians = {
+        line.name: f"{np.median([fit['figures'][line.name.strip()] for fit in fits]):.3f}"
+        for line in shipped_figures
+        if line.is_met(line.value) is not None
+    }
+
+    assert [] == [name for name, value in medians.items() if value not in printed[name]]

@@ -125,6 +125,13 @@ def test_a_product_keeps_a_budget_if_one_is_given() -> None:
     assert solve(slow, bound).choice.tolist() == [1]
 
 
+def test_a_point_that_needs_no_energy_is_taken() -> None:
+    free = table([[10.0, 12.0, 20.0], [1.0, 1.5, 9.0]], [[10.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    for objective in Objective:
+        solution = solve(free, PlanRequest(objective=objective, max_slowdown_ratio=0.3))
+        assert (solution.energy_j, solution.status) == (0.0, Status.OPTIMAL)
+
+
 @pytest.mark.parametrize("budget", [float("nan"), float("inf")])
 def test_a_budget_that_is_no_number_is_refused(budget: float) -> None:
     with pytest.raises(PlanError, match="budget must be a number"):

@@ -111,10 +111,12 @@ def test_coarser_plans_are_kept_too(granularity: Granularity) -> None:
 
 def test_without_a_budget_there_is_no_guard_band() -> None:
     truth = world(kernel_count=6)
-    request = PlanRequest(objective=Objective.EDP, max_slowdown_ratio=None)
+    request = PlanRequest(objective=Objective.MIN_ENERGY, max_slowdown_ratio=None)
     result = _kept(truth, 0, request)
     assert result.guard_band_ratio == 0.0
-    assert result.solution.saving_ratio > 0.1
+    exact = plan_table(truth.exact_sweep(), truth.workload(), Granularity.KERNEL)
+    best = solve(exact, request).saving_ratio
+    assert result.solution.saving_ratio == pytest.approx(best, abs=0.01)
 
 
 def test_a_sweep_without_scatter_is_replanned_with_a_caveat() -> None:
@@ -191,16 +193,31 @@ def test_a_budget_that_nothing_keeps_is_infeasible() -> None:
         keep_promise(noisy_sweep(truth, NOISE), None, request, Bench(truth, NOISE))
 
 
-def test_planning_on_the_sweep_alone_holds_back_for_shifts_too() -> None:
+def test_planning_on_the_sweep_alone_helps_but_promises_less() -> None:
     truth = world(kernel_count=16)
     exact = plan_table(truth.exact_sweep(), truth.workload(), Granularity.KERNEL)
-    slowdowns = []
+    naive, guarded = [], []
     for seed in range(12):
-        guarded = plan_with_guard(noisy_sweep(truth, NOISE, seed=seed), truth.workload(), REQUEST)
-        assert guarded.solution.guard_band_ratio > 0.0
-        time_s, _ = exact.totals(guarded.solution.choice)
-        slowdowns.append(time_s / exact.baseline_time_s)
-    assert sum(ratio <= 1.006 for ratio in slowdowns) >= 11
+        sweep = noisy_sweep(truth, NOISE, seed=seed)
+        plain = solve(plan_table(sweep, truth.workload(), Granularity.KERNEL), REQUEST)
+        wary = plan_with_guard(sweep, truth.workload(), REQUEST).solution
+        assert wary.guard_band_ratio > 0.0
+        naive.append(exact.totals(plain.choice)[0] / exact.baseline_time_s)
+        guarded.append(exact.totals(wary.choice)[0] / exact.baseline_time_s)
+    assert sum(ratio <= 1.006 for ratio in naive) <= 5
+    assert sum(ratio <= 1.006 for ratio in guarded) >= 8
+
+
+def test_a_shift_between_visits_widens_the_guard_band_of_a_sweep() -> None:
+    truth = world(kernel_count=16)
+    still = replace(NOISE, shift_ratio=0.0)
+    bands = [
+        plan_with_guard(
+            noisy_sweep(truth, noise), truth.workload(), REQUEST
+        ).solution.guard_band_ratio
+        for noise in (still, NOISE)
+    ]
+    assert bands[1] > 2 * bands[0]
 
 
 def test_planning_on_a_sweep_without_scatter_is_planning_as_it_stands() -> None:

@@ -23,12 +23,13 @@ from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.measure.fresh import measure_fresh
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.sweep import measure_sweep
+from joulewise.model.conditions import power_capped_cells
 from joulewise.simulator.operations import Operations
 from joulewise.simulator.presets import preset
 from joulewise.simulator.virtual import open_virtual
 from joulewise.workload.builtin import builtin_workload
 
-SEED_COUNT = 8
+SEED_COUNT = 6
 KERNELS = ("02_gemm_qkv", "05_softmax")
 
 
@@ -65,6 +66,7 @@ def test_the_steady_bench_measures_what_the_virtual_device_does(
     assert fast.time_std_s == pytest.approx(slow.time_std_s, rel=1e-3)
     assert fast.energy_std_j == pytest.approx(slow.energy_std_j, rel=1e-3)
     assert fast.sm_clock_held_mhz == pytest.approx(slow.sm_clock_held_mhz)
+    assert power_capped_cells(fast).tolist() == power_capped_cells(slow).tolist()
     again = [cell for _ in range(2) for cell in bench.remeasure(cells, 2)]
     assert [cell.run for cell in again] == [cell.run for cell in fresh]
     for short, long in zip(again, fresh, strict=True):

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import typer
 from typer.exceptions import TyperException
 
 from joulewise import __version__
 from joulewise.cli.commands import frontier, importing, listing, measure, plan, report, tune, verify
-from joulewise.cli.outcome import EXIT_ERROR, error_json, print_json, stderr_console
+from joulewise.cli.outcome import EXIT_ERROR, error_document, print_json, stderr_console
+from joulewise.cli.render import visible
 from joulewise.domain.errors import InputError, JoulewiseError
+
+_FIRST_SIGNAL_EXIT_CODE = 128
+_YES = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 app = typer.Typer(
     name="joulewise",
@@ -54,36 +62,108 @@ def run(arguments: Sequence[str]) -> int:
         code = typer.main.get_command(app).main(
             args=list(arguments), prog_name="joulewise", standalone_mode=False
         )
+        sys.stdout.flush()
     except JoulewiseError as error:
-        _print_error(error, arguments)
-        return EXIT_ERROR
+        return _fail(error, arguments)
     except TyperException as error:
-        _print_error(
-            InputError(error.format_message(), hint="See --help."),
-            arguments,
-        )
-        return EXIT_ERROR
-    except (typer.Abort, KeyboardInterrupt):
-        stderr_console().print("Stopped; what was measured so far is kept.")
-        return EXIT_ERROR
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`): not an error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_ERROR
+        return _fail(_wrong_usage(error), arguments)
+    except SystemExit as end:
+        # Typer ends so when the reader of our output went away; a lease does, on SIGTERM.
+        return _fail(_STOPPED, arguments) if _is_signal(end.code) else _leave_stdout()
+    except OSError as error:
+        return _fail_to_print(error, arguments)
+    if _is_signal(code):  # Typer's answer to SIGINT
+        return _fail(_STOPPED, arguments)
     return code if isinstance(code, int) else 0
 
 
-def _print_error(error: JoulewiseError, arguments: Sequence[str]) -> None:
+_STOPPED = JoulewiseError(
+    "stopped; what was measured so far is kept",
+    hint="Give the same command again, `measure` with --resume, to go on.",
+)
+
+
+def _wrong_usage(error: TyperException) -> InputError:
+    parameter = getattr(error, "param", None)
+    options = [] if parameter is None else parameter.opts
+    return InputError(
+        error.format_message(),
+        field=options[0].lstrip("-") if options else None,
+        hint="See --help.",
+    )
+
+
+def _is_signal(code: object) -> bool:
+    """Whether an exit code stands for a signal, as shells count them."""
+    return isinstance(code, int) and code > _FIRST_SIGNAL_EXIT_CODE
+
+
+def _fail_to_print(error: OSError, arguments: Sequence[str]) -> int:
+    """What became of our output; an error of any file is none of this function's."""
+    if error.filename is not None:
+        raise error
+    _leave_stdout()
+    if isinstance(error, BrokenPipeError):
+        return EXIT_ERROR
+    reason = (error.strerror or str(error)).lower()
+    return _fail(InputError(f"the output cannot be written: {reason}"), arguments)
+
+
+def _leave_stdout() -> int:
+    """The reader of our output went away (`| head`): let what is left go nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_ERROR
+
+
+def _fail(error: JoulewiseError, arguments: Sequence[str]) -> int:
     """One sentence on stderr, or one JSON object on stdout when that was asked for."""
-    if "--json" in arguments or os.environ.get("JOULEWISE_JSON", "").lower() in {"1", "true"}:
-        print_json(error_json(error))
-        return
+    if _wants_json(arguments):
+        try:
+            print_json(error_document(error))
+            sys.stdout.flush()
+        except OSError:
+            _leave_stdout()
+        return EXIT_ERROR
     console = stderr_console()
-    console.print(f"error: {error}", markup=False)
+    console.print(visible(f"error: {error}"), markup=False)
     if error.hint:
-        console.print(f"hint: {error.hint}", markup=False)
+        console.print(visible(f"hint: {error.hint}"), markup=False)
+    return EXIT_ERROR
+
+
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Also where the command line is too wrong to be parsed."""
+    asked = os.environ.get("JOULEWISE_JSON", "").strip().lower()
+    return asked in _YES or any(text.partition("=")[0] == "--json" for text in arguments)
 
 
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(run(sys.argv[1:]))
+    _mend_streams()
+    arguments = sys.argv[1:]
+    try:
+        code = run(arguments)
+    except Exception as error:  # noqa: BLE001 - the last resort: still one sentence, still JSON
+        code = _fail(_our_fault(error), arguments)
+    sys.exit(code)
+
+
+def _mend_streams() -> None:
+    """Write to nowhere where a stream is closed; escape what its encoding does not know."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - to the end
+            setattr(sys, name, nowhere)
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _our_fault(error: Exception) -> JoulewiseError:
+    *_, frame = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frame.filename).name}:{frame.lineno}"
+    return JoulewiseError(
+        f"joulewise failed where it should not ({type(error).__name__}: {error}; {place})",
+        hint="Please report it, with the command line and its input.",
+    )

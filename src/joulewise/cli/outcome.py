@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -49,9 +50,9 @@ class Outcome:
     caveats: tuple[Caveat, ...] = ()
     extra: Mapping[str, object] = field(default_factory=dict)
 
-    def as_json(self) -> bytes:
+    def document(self) -> dict[str, object]:
         """The one object that `--json` prints."""
-        document: dict[str, object] = {
+        return {
             "schema_version": SCHEMA_VERSION,
             "status": self.status,
             "slowdown_ratio": self.slowdown_ratio,
@@ -62,7 +63,6 @@ class Outcome:
             "caveats": [caveat_document(caveat) for caveat in self.caveats],
             **self.extra,
         }
-        return msgspec.json.encode(document)
 
 
 def caveat_document(caveat: Caveat) -> dict[str, str]:
@@ -75,7 +75,7 @@ def caveat_document(caveat: Caveat) -> dict[str, str]:
     }
 
 
-def error_json(error: JoulewiseError) -> bytes:
+def error_document(error: JoulewiseError) -> dict[str, object]:
     """The one object that `--json` prints when nothing came out."""
     document: dict[str, object] = {
         "schema_version": SCHEMA_VERSION,
@@ -89,18 +89,27 @@ def error_json(error: JoulewiseError) -> bytes:
     if isinstance(error, InfeasibleBudget):
         document["status"] = Status.INFEASIBLE
         document["least_slowdown_ratio"] = error.least_slowdown_ratio
-    return msgspec.json.encode(document)
+    return document
 
 
-def print_json(text: bytes) -> None:
-    """Write one line of JSON and nothing else to stdout."""
-    sys.stdout.write(text.decode() + "\n")
+def print_json(document: Mapping[str, object]) -> None:
+    """Write one line of JSON and nothing else to stdout.
+
+    Names that are not Unicode (files on Unix) and terminals that do not take UTF-8 get the
+    escapes that JSON has for them.
+    """
+    try:
+        text = msgspec.json.encode(document).decode()
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(msgspec.to_builtins(document))
+    sys.stdout.write(text + "\n")
 
 
 def finish(outcome: Outcome, *, as_json: bool, fail_on: frozenset[CaveatKind]) -> None:
     """Print the outcome and end: with 2 only for a caveat that was asked for."""
     if as_json:
-        print_json(outcome.as_json())
+        print_json(outcome.document())
     else:
         outcome.render(stdout_console())
     if any(caveat.kind in fail_on for caveat in outcome.caveats):

@@ -43,6 +43,14 @@ def joules(energy_j: float) -> str:
     return f"{energy_j:.5g} J"
 
 
+def visible(text: str) -> str:
+    """Names come from files: what would steer a terminal is shown as its escape instead."""
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1]
+        for letter in text
+    )
+
+
 def table(
     title: str | None, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left_count: int = 1
 ) -> Table:
@@ -54,14 +62,14 @@ def table(
             column, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold"
         )
     for row in rows:
-        grid.add_row(*(escape(cell) for cell in row))
+        grid.add_row(*(escape(visible(cell)) for cell in row))
     return grid
 
 
 def say(console: Console, sentence: str) -> None:
     """One sentence, set apart."""
     console.print()
-    console.print(sentence, markup=False, style="bold")
+    console.print(visible(sentence), markup=False, style="bold")
 
 
 def print_caveats(console: Console, caveats: Iterable[Caveat]) -> None:
@@ -79,5 +87,5 @@ def print_caveats(console: Console, caveats: Iterable[Caveat]) -> None:
 def _print_indented(console: Console, text: str, indent_count: int, *, style: str | None) -> None:
     """Wrapped by hand: rich pads wrapped lines with blanks to the full width."""
     indent = " " * indent_count
-    for line in wrap(text, console.width, initial_indent=indent, subsequent_indent=indent):
+    for line in wrap(visible(text), console.width, initial_indent=indent, subsequent_indent=indent):
         console.print(line, markup=False, style=style)

@@ -19,6 +19,8 @@ def slowdown_budget(text: str) -> float:
         value = float(body.removesuffix("%"))
     except ValueError:
         value = math.nan
+    if not body.isascii() or "_" in body:  # float() takes 1_0 and other scripts' digits
+        value = math.nan
     if not math.isfinite(value):
         raise InputError(
             f"{text!r} is not a slowdown", field="max-slowdown", hint="Write 0.6% or 0.006."

@@ -18,7 +18,9 @@ _SAME_RATIO = 1e-12
 _Totals = tuple[FloatTable, FloatTable]
 
 
-def frontier(table: PlanTable, *, scope: Scope = Scope.GLOBAL) -> tuple[FrontierPoint, ...]:
+def frontier(
+    table: PlanTable, *, scope: Scope = Scope.GLOBAL, max_point_count: int | None = 2_000
+) -> tuple[FrontierPoint, ...]:
     """Non-dominated plans from the fastest to the one of least energy, time ascending.
 
     *Global*: the number of non-dominated plans may grow exponentially with the classes. Up to
@@ -30,6 +32,12 @@ def frontier(table: PlanTable, *, scope: Scope = Scope.GLOBAL) -> tuple[Frontier
 
     *Local*: what every class alone makes of a common tolerated slowdown, for every slowdown at
     which a class changes its point. Exact.
+
+    Args:
+        table: From `plan_table`.
+        scope: Whether budgets bind the sum or every class.
+        max_point_count: A longer frontier is thinned to this many points, evenly over time, the
+            first and the last included; `None` keeps all (tens of thousands for large tables).
     """
     options = options_of(table.time_s, table.energy_j)
     if scope is Scope.LOCAL:
@@ -37,7 +45,7 @@ def frontier(table: PlanTable, *, scope: Scope = Scope.GLOBAL) -> tuple[Frontier
     else:
         exact = _exact(options)
         totals = _supported_and_near(options) if exact is None else exact
-    times, energies = _non_dominated(*totals)
+    times, energies = _thinned(*_non_dominated(*totals), max_point_count)
     baseline_s, baseline_j = table.baseline_time_s, table.baseline_energy_j
     return tuple(
         FrontierPoint(
@@ -63,6 +71,16 @@ def _non_dominated(times: FloatTable, energies: FloatTable) -> _Totals:
     # Of two equal times the later one is cheaper.
     is_last = np.append(times[1:] > times[:-1] * (1.0 + _SAME_RATIO), [True])
     return times[is_last], energies[is_last]
+
+
+def _thinned(times: FloatTable, energies: FloatTable, max_point_count: int | None) -> _Totals:
+    """The cheapest point of each of so many equal spans of time."""
+    if max_point_count is None or times.size <= max_point_count:
+        return times, energies
+    spans = ((times - times[0]) / (times[-1] - times[0]) * (max_point_count - 1)).astype(np.int64)
+    kept = np.flatnonzero(np.diff(spans, append=-1))
+    kept[0] = 0
+    return times[kept], energies[kept]
 
 
 def _exact(options: Options) -> _Totals | None:

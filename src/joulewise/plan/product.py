@@ -98,7 +98,11 @@ def _along_edge(
         passed = min(passed, time_s**edge.exponent * cheapest.bound_j)
         if time_s**edge.exponent * cheapest.energy_j < product:
             columns, product = cheapest.columns, time_s**edge.exponent * cheapest.energy_j
-        budget_s = time_s * (1.0 - 3.0 * ROUNDING_RATIO)
+        if cheapest.bound_j <= 0.0:
+            break
+        # Slower than this, even the least energy of the rest makes no smaller product.
+        hopeless_s = (product / cheapest.bound_j) ** (1.0 / edge.exponent)
+        budget_s = min(time_s * (1.0 - 3.0 * ROUNDING_RATIO), hopeless_s)
     return ProductAnswer(columns=columns, product=product, bound=min(product, passed, ahead))
 
 

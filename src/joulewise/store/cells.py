@@ -28,6 +28,7 @@ from joulewise.store.wire import from_wire, to_builtins, wire_type
 
 SCHEMA_VERSION = 1
 FLUSH_PERIOD_S = 0.5
+_FEWEST_LINES_COUNT = 2  # the header and one cell: less is nothing to go on with
 Header = Mapping[str, object]
 CellKey = tuple[str, OperatingPoint]
 
@@ -51,7 +52,8 @@ class CellJournal:
     """Finished cells of one sweep, under an exclusive lock.
 
     Use it as a context manager: leaving the block keeps the journal for a later resume;
-    `close(finished=True)` removes it once the sweep itself is written.
+    `close(finished=True)` removes it once the sweep itself is written. A journal without any
+    finished cell keeps nothing: it is removed too, and one left by a kill is written over.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -61,6 +63,7 @@ class CellJournal:
         self._end = 0
         self._flushed_at_s = -FLUSH_PERIOD_S
         self._cells: dict[CellKey, CellMeasurement] = {}
+        self._is_empty = False  # known only once it has been read or begun
 
     @classmethod
     def open_for(cls, out: Path, header: Header, *, resume: bool = False) -> CellJournal:
@@ -100,11 +103,13 @@ class CellJournal:
         """
         self._write({"cell": to_builtins(cell)})
         self._cells[cell.kernel, cell.point] = cell
+        self._is_empty = False
 
     def close(self, *, finished: bool = False) -> None:
         """Give the lock back; remove the journal if the sweep is written. Harmless repeated."""
         if self._descriptor < 0:
             return
+        finished = finished or self._is_empty
         if finished and os.name == "posix":
             self._path.unlink(missing_ok=True)  # still locked: nobody else's journal goes
         elif not finished:
@@ -128,11 +133,12 @@ class CellJournal:
     def _begin(self, header: Header, *, resume: bool) -> None:
         file = str(self._path)
         lines, torn = _whole_lines(self._descriptor)
-        if not lines:
-            if not _may_begin(torn):
-                raise _damaged(file, row=None)
+        if not lines and not _may_begin(torn):
+            raise _damaged(file, row=None)
+        if len(lines) < _FEWEST_LINES_COUNT:
             os.ftruncate(self._descriptor, 0)
             self._write({"schema_version": SCHEMA_VERSION, "header": header})
+            self._is_empty = True
             sync_folder(self._path.parent)
             return
         if not resume:
