@@ -40,6 +40,7 @@ def test_the_demo_in_small_writes_everything_into_the_run_folder(
     } == written
     assert "Simulated NVIDIA GeForce RTX 3080 Ti. " in said.out
     assert "Best static point" in said.out
+    assert "\\u" not in said.out
     assert "SimulatedDevice" in said.out
     assert "verifying" in said.err
 

@@ -46,7 +46,7 @@ def joules(energy_j: float) -> str:
 def visible(text: str) -> str:
     """Names come from files: what would steer a terminal is shown as its escape instead."""
     return "".join(
-        letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1]
+        letter if letter.isprintable() or letter in "\n\u00a0\u202f" else ascii(letter)[1:-1]
         for letter in text
     )
 

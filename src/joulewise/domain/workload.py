@@ -48,8 +48,8 @@ class KernelWork:
 
     `compute_efficiency_ratio` and `memory_efficiency_ratio` are shares of the device's peak
     rate that the kernel reaches; the activities scale the device's switching energy per unit
-    of that work (1 = the device's typical kernel); `clock_offset_ratio` is how far the
-    regulator's clock lies off for this kernel at a given board power (0 = not at all).
+    of that work (1 = the device's typical kernel); `clock_offset_ratio` is how far off the
+    board power lies to which the regulator steers the clock for this kernel (0 = not at all).
     """
 
     kernel: str

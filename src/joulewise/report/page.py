@@ -83,6 +83,7 @@ def render_report(inputs: ReportInputs) -> str:
             plan=inputs.plan,
             sweep=inputs.sweep,
             verification=inputs.verification,
+            remeasured=inputs.remeasured,
             provenance=inputs.provenance,
             verdict=verdict(inputs.plan, inputs.verification, rows),
             origin=origin(inputs.sweep.source),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,6 +23,17 @@ from joulewise.store.wire import from_wire, to_builtins, wire_type
 
 MOST_LAUNCHES = 10_000_000
 DEEPEST_NESTING = 50
+
+# What any kernel on any GPU stays within by far; beyond it physics gives no finite numbers.
+WORK_BOUNDS: Mapping[str, tuple[float, float]] = {
+    "flop_count": (0.0, 1e21),
+    "traffic_bytes": (0.0, 1e18),
+    "compute_efficiency_ratio": (1e-6, 1.0),
+    "memory_efficiency_ratio": (1e-6, 1.0),
+    "core_activity_ratio": (0.0, 1000.0),
+    "memory_activity_ratio": (0.0, 1000.0),
+    "clock_offset_ratio": (-0.5, 0.5),
+}
 
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -55,6 +67,8 @@ def read_workload(path: Path) -> Workload:
     document = decode_document(raw, WorkloadFile, file)
     launches = _expanded(document.launches, "launches", file, depth=0)
     works = tuple(from_wire(work, KernelWork) for work in document.works)
+    for index, work in enumerate(works):
+        _check_work(work, f"works[{index}]", file)
     for name, count in Counter(work.kernel for work in works).items():
         if count > 1:
             raise InputError(
@@ -64,6 +78,25 @@ def read_workload(path: Path) -> Workload:
                 hint="Keep one.",
             )
     return Workload(name=document.name, launches=tuple(launches), works=works)
+
+
+def _check_work(work: KernelWork, here: str, file: str) -> None:
+    for name, (lowest, highest) in WORK_BOUNDS.items():
+        value = getattr(work, name)
+        if not lowest <= value <= highest:
+            raise InputError(
+                f"this must be between {lowest:g} and {highest:g}, not {value:g}",
+                file=file,
+                field=f"{here}.{name}",
+                hint="See the page on file formats.",
+            )
+    if work.flop_count + work.traffic_bytes < 1:
+        raise InputError(
+            f"the kernel {work.kernel!r} neither computes nor moves anything",
+            file=file,
+            field=f"{here}.flop_count",
+            hint="Give its FLOPs, its bytes, or both, per launch.",
+        )
 
 
 def write_workload(workload: Workload, path: Path) -> None:
