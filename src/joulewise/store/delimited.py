@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from joulewise.domain.errors import InputError
 from joulewise.store.files import decode_text
+
+# 4600 kernels at 762 points fit; what is larger is some other table, and would fill the memory.
+MOST_ROWS_COUNT = 4_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +76,9 @@ def column(table: TextTable, name: str, *, hint: str | None = None) -> Sequence[
 def _rows(text: str, file: str) -> list[list[str]]:
     rows: list[list[str]] = []
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    filled = (cells for cells in reader if len(cells) > 1 or (cells and cells[0].strip()))
     try:
-        rows.extend(cells for cells in reader if len(cells) > 1 or (cells and cells[0].strip()))
+        rows.extend(itertools.islice(filled, MOST_ROWS_COUNT + 1))
     except csv.Error as error:
         raise InputError(
             f"the row cannot be read as CSV ({error})",
@@ -81,6 +86,12 @@ def _rows(text: str, file: str) -> list[list[str]]:
             row=len(rows) or None,
             hint="Look for an unclosed or stray quote.",
         ) from error
+    if len(rows) > MOST_ROWS_COUNT:
+        raise InputError(
+            f"the table has more than {MOST_ROWS_COUNT} rows",
+            file=file,
+            hint="Keep one row for each kernel and operating point.",
+        )
     return rows
 
 

@@ -7,16 +7,28 @@ from pathlib import Path
 from joulewise.domain.errors import InputError
 
 
+# A thousand times a large sweep; a stream without end (/dev/zero) stops here too.
+MOST_BYTES_COUNT = 512 * 2**20
+
+
 def read_bytes(path: Path) -> bytes:
     """All bytes of a file.
 
     Raises:
-        InputError: it is missing, a folder, not readable.
+        InputError: it is missing, a folder, not readable, or too large to be meant.
     """
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES_COUNT + 1)
     except (OSError, ValueError) as error:
         raise file_error(error, path, doing="read") from error
+    if len(raw) > MOST_BYTES_COUNT:
+        raise InputError(
+            f"the file is larger than {MOST_BYTES_COUNT // 2**20} MiB",
+            file=str(path),
+            hint="Check that this is the file that was meant.",
+        )
+    return raw
 
 
 def decode_text(raw: bytes, file: str) -> str:

@@ -16,7 +16,7 @@ from joulewise.domain.points import OperatingPoint
 from joulewise.domain.sweep import Sweep, SweepSource
 from joulewise.store.json_files import decode_document, require_version
 from joulewise.store.seal import BLANK, SEAL_KEY, require_seal, seal
-from joulewise.store.sweep_rows import Placement, operating_points
+from joulewise.store.sweep_rows import Placement, operating_points, require_table_size
 
 if TYPE_CHECKING:
     import polars as pl
@@ -88,6 +88,7 @@ def sweep_from_parquet(raw: bytes, file: str) -> Sweep:
     try:
         metadata = pl.read_parquet_metadata(io.BytesIO(raw))
         header = _read_header(metadata.get(METADATA_KEY, ""), file)
+        require_table_size(header.kernels, header.points, file)
         return _sweep(header, pl.read_parquet(io.BytesIO(raw)))
     except (pl.exceptions.PolarsError, KeyError, TypeError, ValueError) as error:
         raise InputError(

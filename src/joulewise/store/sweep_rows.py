@@ -15,6 +15,9 @@ from joulewise.domain.sweep import BoolTable, FloatTable, IntTable, Sweep, Sweep
 
 Cell = tuple[str, OperatingPoint]
 
+# Tables are dense: few rows of many kernels, each at points of its own, would fill the memory.
+MOST_CELLS_COUNT = 20_000_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRows:
@@ -79,10 +82,11 @@ def sweep_from_rows(rows: SweepRows, source: SweepSource) -> Sweep:
     highest power limit, SM clock and memory clock, in that order, with a caveat.
 
     Raises:
-        InputError: a kernel lacks the baseline; names it.
+        InputError: a kernel lacks the baseline, which is named; or the table is too large.
     """
     kernels = tuple(dict.fromkeys(kernel for kernel, _ in rows.cells))
     points = tuple(dict.fromkeys(point for _, point in rows.cells))
+    require_table_size(kernels, points, rows.file)
     baseline = assumed_baseline(points)
     _require_baseline(rows, kernels, baseline)
     caveats = () if baseline == AUTO else (_baseline_assumed(baseline),)
@@ -100,6 +104,22 @@ def sweep_from_rows(rows: SweepRows, source: SweepSource) -> Sweep:
         window_count=place.counts(rows.window_count),
         caveats=caveats,
     )
+
+
+def require_table_size(
+    kernels: Sequence[str], points: Sequence[OperatingPoint], file: str
+) -> None:
+    """Refuse a table that would not fit into memory.
+
+    Raises:
+        InputError: kernels times points are more than `MOST_CELLS_COUNT`.
+    """
+    if len(kernels) * len(points) > MOST_CELLS_COUNT:
+        raise InputError(
+            f"a table of {len(kernels)} kernels and {len(points)} operating points is too large",
+            file=file,
+            hint=f"At most {MOST_CELLS_COUNT} cells fit, measured or not; split the sweep.",
+        )
 
 
 class Placement:

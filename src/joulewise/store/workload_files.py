@@ -21,7 +21,7 @@ from joulewise.store.json_files import (
 )
 from joulewise.store.wire import from_wire, to_builtins, wire_type
 
-MOST_LAUNCHES = 10_000_000
+MOST_LAUNCHES = 1_000_000
 DEEPEST_NESTING = 50
 
 # What any kernel on any GPU stays within by far; beyond it physics gives no finite numbers.
