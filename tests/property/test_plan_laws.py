@@ -2,75 +2,28 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from tests.plan_tables import granularities, jobs, random_table, scopes
 
 from joulewise.domain.errors import InfeasibleBudget
-from joulewise.domain.plan import FrontierPoint, Granularity, Objective, PlanRequest, Scope, Status
-from joulewise.domain.points import AUTO, OperatingPoint
-from joulewise.domain.sweep import Sweep, SweepSource
-from joulewise.domain.workload import Launch, Pass, Workload
-from joulewise.plan.frontier import frontier
+from joulewise.domain.plan import Granularity, Objective, PlanRequest, Scope, Status
+from joulewise.domain.sweep import Sweep
+from joulewise.domain.workload import Workload
 from joulewise.plan.knapsack import cheapest_within
-from joulewise.plan.options import options_of, relaxation_of
+from joulewise.plan.options import options_of
 from joulewise.plan.solve import Solution, solve
 from joulewise.plan.statics import best_pass_level, best_static
 from joulewise.plan.table import PlanTable, plan_table
 
 EXPONENTS = {Objective.ENERGY: 0, Objective.MIN_ENERGY: 0, Objective.EDP: 1, Objective.ED2P: 2}
-SOURCE = SweepSource(device="test", device_name="test", tool="test")
 
 budgets = st.none() | st.floats(min_value=-0.4, max_value=0.8)
 objectives = st.sampled_from(Objective)
-scopes = st.sampled_from(Scope)
-granularities = st.sampled_from(Granularity)
-# Whole numbers make ties and exactly met budgets; fractions make neither.
-whole = st.integers(min_value=1, max_value=9).map(float)
-fractions = st.floats(min_value=0.1, max_value=10.0)
-
-
-@st.composite
-def cells(draw: st.DrawFn, kernel_count: int, point_count: int) -> NDArray[np.float64]:
-    """A (K, P) table of positive numbers."""
-    number = draw(st.sampled_from([whole, fractions]))
-    rows = st.lists(number, min_size=point_count, max_size=point_count)
-    return np.array(draw(st.lists(rows, min_size=kernel_count, max_size=kernel_count)))
-
-
-@st.composite
-def sweeps(draw: st.DrawFn, max_kernels: int = 4, max_points: int = 5) -> Sweep:
-    """A small sweep, some of its cells absent, never one of the baseline's."""
-    kernel_count = draw(st.integers(1, max_kernels))
-    point_count = draw(st.integers(1, max_points))
-    is_present = np.array(
-        [
-            [True] + [draw(st.integers(0, 9)) > 0 for _ in range(point_count - 1)]
-            for _ in range(kernel_count)
-        ]
-    )
-    return Sweep(
-        kernels=tuple(f"k{i}" for i in range(kernel_count)),
-        points=(AUTO, *(OperatingPoint(sm_clock_mhz=100 * p) for p in range(1, point_count))),
-        baseline=AUTO,
-        source=SOURCE,
-        is_present=is_present,
-        time_s=np.where(is_present, draw(cells(kernel_count, point_count)), np.inf),
-        energy_j=np.where(is_present, draw(cells(kernel_count, point_count)), np.inf),
-    )
-
-
-@st.composite
-def jobs(draw: st.DrawFn) -> tuple[Sweep, Workload]:
-    """A sweep and an iteration of its kernels, in any order, passes and number."""
-    sweep = draw(sweeps())
-    launch = st.builds(Launch, kernel=st.sampled_from(sweep.kernels), pass_=st.sampled_from(Pass))
-    launches = tuple(draw(st.lists(launch, min_size=1, max_size=7)))
-    return sweep, Workload(name="w", launches=launches)
 
 
 def brute_force(
@@ -129,31 +82,6 @@ def own_value(table: PlanTable, solution: Solution) -> float:
     rows = np.arange(len(table.class_names))
     times, energies = table.time_s[rows, solution.choice], table.energy_j[rows, solution.choice]
     return float((times**exponent * energies).sum())
-
-
-def random_table(seed: int, class_count: int, point_count: int) -> PlanTable:
-    """Rooflines over a voltage curve, with noise; the last point is the baseline."""
-    rng = np.random.default_rng(seed)
-    clock = np.linspace(0.1, 1.0, point_count)
-    compute, traffic = rng.lognormal(0.0, 1.0, (2, class_count, 1))
-    work = 10.0 ** rng.uniform(-4.0, -1.0, (class_count, 1))
-    time_s = work * ((compute / clock) ** 4 + traffic**4) ** 0.25
-    voltage = np.maximum(0.7, 0.5 + 0.5 * clock)
-    power_w = 90.0 + 250.0 * voltage**2 * clock
-    noise = 1.0 + 0.01 * rng.standard_normal((2, class_count, point_count))
-    launches = tuple(
-        Launch(kernel=f"k{i}", pass_=Pass.FORWARD if i % 2 else Pass.BACKWARD)
-        for i in range(class_count)
-    )
-    return PlanTable(
-        class_names=tuple(launch.kernel for launch in launches),
-        points=tuple(OperatingPoint(sm_clock_mhz=p + 1) for p in range(point_count)),
-        baseline_index=point_count - 1,
-        time_s=time_s * noise[0],
-        energy_j=power_w * time_s * noise[1],
-        launch_classes=np.arange(class_count),
-        launches=launches,
-    )
 
 
 @settings(max_examples=250, deadline=None)
@@ -320,116 +248,3 @@ def test_statics_from_a_kernel_table_equal_those_from_the_sweep(
             solution = solve(own, PlanRequest(max_slowdown_ratio=budget))
             assert coarse.energy_j == pytest.approx(solution.energy_j, rel=1e-9)
             assert coarse.class_names == own.class_names
-
-
-@settings(max_examples=150, deadline=None)
-@given(jobs(), granularities, st.floats(-0.3, 0.8))
-def test_a_small_frontier_is_exactly_what_solving_for_every_budget_finds(
-    job: tuple[Sweep, Workload], granularity: Granularity, budget: float
-) -> None:
-    table = plan_table(*job, granularity)
-    points = frontier(table)
-    _assert_falling(points)
-    for ratio in [1.0 + budget, *(_own_budget(point.slowdown_ratio) + 1.0 for point in points)]:
-        request = PlanRequest(max_slowdown_ratio=ratio - 1.0)
-        within = [point for point in points if point.slowdown_ratio <= ratio]
-        if not within:
-            with pytest.raises(InfeasibleBudget):
-                solve(table, request)
-        else:
-            expected_j = within[-1].energy_j
-            assert solve(table, request).energy_j == pytest.approx(expected_j, rel=1e-9)
-
-
-@settings(max_examples=150, deadline=None)
-@given(jobs(), granularities, st.floats(0.0, 0.8))
-def test_the_local_frontier_holds_what_solving_locally_finds(
-    job: tuple[Sweep, Workload], granularity: Granularity, budget: float
-) -> None:
-    table = plan_table(*job, granularity)
-    points = frontier(table, scope=Scope.LOCAL)
-    _assert_falling(points)
-    solution = solve(table, PlanRequest(scope=Scope.LOCAL, max_slowdown_ratio=budget))
-    assert any(
-        point.energy_j == pytest.approx(solution.energy_j, rel=1e-9)
-        and point.time_s <= solution.time_s * (1 + 1e-9)
-        for point in points
-    )
-
-
-def _own_budget(slowdown_ratio: float) -> float:
-    return slowdown_ratio * (1 + 1e-11) - 1.0
-
-
-def _assert_falling(points: tuple[FrontierPoint, ...]) -> None:
-    times = [point.time_s for point in points]
-    energies = [point.energy_j for point in points]
-    assert all(b > a for a, b in pairwise(times))
-    assert all(b < a for a, b in pairwise(energies))
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10**6), scopes, st.integers(10, 60), st.integers(5, 66))
-def test_a_large_frontier_falls_and_is_reachable(
-    seed: int, scope: Scope, class_count: int, point_count: int
-) -> None:
-    table = random_table(seed, class_count, point_count)
-    points = frontier(table, scope=scope)
-    _assert_falling(points)
-    fastest = table.time_s.min(axis=1)
-    assert points[-1].energy_j == pytest.approx(table.energy_j.min(axis=1).sum(), rel=1e-9)
-    if scope is Scope.GLOBAL:
-        assert points[0].time_s == pytest.approx(fastest.sum(), rel=1e-9)
-    for point in points[:: max(1, len(points) // 5)]:
-        request = PlanRequest(max_slowdown_ratio=_own_budget(point.slowdown_ratio))
-        solution = solve(table, request)
-        assert solution.energy_j <= point.energy_j * (1 + 1e-9)
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10**6))
-def test_every_corner_of_the_hull_is_on_the_frontier(seed: int) -> None:
-    table = random_table(seed, 30, 40)
-    points = frontier(table, max_point_count=None)
-    relaxation = relaxation_of(options_of(table.time_s, table.energy_j))
-    times = np.array([point.time_s for point in points])
-    energies = np.array([point.energy_j for point in points])
-    for time_s, energy_j in zip(relaxation.time_s, relaxation.energy_j, strict=True):
-        nearest = int(np.abs(times - time_s).argmin())
-        assert times[nearest] == pytest.approx(time_s, rel=1e-9)
-        assert energies[nearest] == pytest.approx(energy_j, rel=1e-9)
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10**6), st.integers(2, 200))
-def test_a_thinned_frontier_keeps_its_ends_and_falls(seed: int, count: int) -> None:
-    table = random_table(seed, 20, 30)
-    whole = frontier(table, max_point_count=None)
-    points = frontier(table, max_point_count=count)
-    _assert_falling(points)
-    assert len(points) <= count
-    assert set(points) <= set(whole)
-    assert points[-1] == whole[-1]
-    assert points[0] == whole[0]
-
-
-@settings(max_examples=60, deadline=None)
-@given(sweeps())
-def test_one_class_gives_exactly_its_undominated_points(sweep: Sweep) -> None:
-    workload = Workload(name="w", launches=(Launch(kernel="k0"),))
-    table = plan_table(sweep, workload, Granularity.KERNEL)
-    cells_of = sorted(
-        {
-            (float(t), float(e))
-            for t, e in zip(table.time_s[0], table.energy_j[0], strict=True)
-            if np.isfinite(t)
-        }
-    )
-    expected = [
-        (t, e)
-        for t, e in cells_of
-        if not any(u <= t and f <= e and (u, f) != (t, e) for u, f in cells_of)
-    ]
-    assume(len(expected) == len({t for t, _ in expected}))
-    found = [(point.time_s, point.energy_j) for point in frontier(table)]
-    assert found == expected

@@ -33,11 +33,6 @@ def test_a_plan_that_nobody_verified_has_no_verified_row(make_inputs: Make) -> N
     assert _roles(make_inputs(is_verified=False)) == list(Role)[:-1]
 
 
-def test_only_the_verified_row_counts_as_verified(make_inputs: Make) -> None:
-    verified = [row.role for row in comparison_rows(make_inputs()) if row.is_verified]
-    assert verified == [Role.VERIFIED]
-
-
 def test_static_points_are_sums_over_all_launches(make_inputs: Make) -> None:
     inputs = make_inputs()
     rows = {kernel: row for row, kernel in enumerate(inputs.sweep.kernels)}

@@ -128,8 +128,9 @@ class VerificationPair:
 class Verification:
     """Fresh paired runs that the plan was not chosen from.
 
-    Ratios are medians over pairs; intervals are 95 % bootstrap intervals of paired
-    log-ratios. `is_within_budget` is `None` where the plan had no budget.
+    Ratios are medians over pairs; intervals are 95 % intervals of paired log-ratios: bootstrap
+    from six pairs on, Student's below. `is_within_budget` says whether the median slowdown
+    keeps the budget; `None` where the plan had none.
     """
 
     plan_sha256: str

@@ -26,7 +26,11 @@ def median(values: Sequence[float]) -> float:
 
 def std(values: Sequence[float]) -> float | None:
     """Standard deviation of one value (n - 1 below the line); `None` for fewer than two."""
-    return statistics.stdev(values) if len(values) > 1 else None
+    if len(values) <= 1:
+        return None
+    # In two passes of exact sums: `statistics.stdev` computes in fractions, 40 times slower.
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def median_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:

@@ -56,11 +56,6 @@ class ComparisonRow:
     slowdown_interval: Interval | None = None
     saving_interval: Interval | None = None
 
-    @property
-    def is_verified(self) -> bool:
-        """Whether the figures come from fresh runs that nothing was chosen from."""
-        return self.role is Role.VERIFIED
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelSaving:

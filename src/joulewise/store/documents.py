@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from joulewise.domain.plan import Plan, Verification
+from joulewise.domain.errors import InputError
+from joulewise.domain.plan import Interval, Plan, Status, Verification
 from joulewise.store.atomic import write_atomically
 from joulewise.store.files import read_bytes
 from joulewise.store.json_files import (
@@ -32,6 +34,12 @@ __all__ = [
 
 Record = TypeVar("Record")
 
+_PLANNED = (Status.OPTIMAL, Status.FEASIBLE, Status.NO_GAIN)
+_PLAN_AMOUNTS = ("time_s", "energy_j", "baseline_time_s", "baseline_energy_j", "slowdown_ratio")
+_PAIR_AMOUNTS = ("baseline_time_s", "baseline_energy_j", "plan_time_s", "plan_energy_j")
+# A sweep's largest number times the most launches, and more: ratios of such stay finite.
+_LARGEST_AMOUNT = 1e30
+
 
 def read_plan(path: Path) -> Plan:
     """Read `plan.json`.
@@ -39,7 +47,13 @@ def read_plan(path: Path) -> Plan:
     Raises:
         InputError: anything wrong with the file; names file, line or field.
     """
-    return _read(path, Plan)
+    plan, file = _read(path, Plan), str(path)
+    if plan.status not in _PLANNED:
+        raise _unlike("a plan is never of this status", file, "status")
+    if not plan.launches:
+        raise _unlike("the plan has no launches", file, "launches")
+    _require_positive(plan, _PLAN_AMOUNTS, "", file)
+    return plan
 
 
 def write_plan(plan: Plan, path: Path) -> None:
@@ -62,7 +76,17 @@ def read_verification(path: Path) -> Verification:
     Raises:
         InputError: anything wrong with the file; names file, line or field.
     """
-    return _read(path, Verification)
+    seen, file = _read(path, Verification), str(path)
+    if not seen.pairs:
+        raise _unlike("the verification has no pairs", file, "pairs")
+    for index, pair in enumerate(seen.pairs):
+        _require_positive(pair, _PAIR_AMOUNTS, f"pairs[{index}].", file)
+    _require_positive(seen, ("slowdown_ratio", "promised_slowdown_ratio"), "", file)
+    for name in ("slowdown_interval", "saving_interval"):
+        interval: Interval = getattr(seen, name)
+        if interval.low_ratio > interval.high_ratio:
+            raise _unlike("the interval ends below its beginning", file, name)
+    return seen
 
 
 def write_verification(verification: Verification, path: Path) -> None:
@@ -82,6 +106,18 @@ def _read(path: Path, record: type[Record]) -> Record:
         return from_wire(wire, record)
     except msgspec.ValidationError as error:
         raise shape_error(error, file) from error
+
+
+def _require_positive(record: object, names: Iterable[str], where: str, file: str) -> None:
+    for name in names:
+        if not 0 < getattr(record, name) <= _LARGEST_AMOUNT:
+            raise _unlike("this must be above 0 and possible", file, f"{where}{name}")
+
+
+def _unlike(problem: str, file: str, field: str) -> InputError:
+    return InputError(
+        problem, file=file, field=field, hint="Use the file as joulewise wrote it, or make it anew."
+    )
 
 
 def _document(record: object) -> bytes:

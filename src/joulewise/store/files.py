@@ -6,7 +6,6 @@ from pathlib import Path
 
 from joulewise.domain.errors import InputError
 
-
 # A thousand times a large sweep; a stream without end (/dev/zero) stops here too.
 MOST_BYTES_COUNT = 512 * 2**20
 

@@ -106,9 +106,7 @@ def sweep_from_rows(rows: SweepRows, source: SweepSource) -> Sweep:
     )
 
 
-def require_table_size(
-    kernels: Sequence[str], points: Sequence[OperatingPoint], file: str
-) -> None:
+def require_table_size(kernels: Sequence[str], points: Sequence[OperatingPoint], file: str) -> None:
     """Refuse a table that would not fit into memory.
 
     Raises:

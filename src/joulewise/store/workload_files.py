@@ -13,6 +13,7 @@ import msgspec
 from joulewise.domain.errors import InputError
 from joulewise.domain.workload import KernelWork, Launch, Pass, Workload
 from joulewise.store.atomic import write_atomically
+from joulewise.store.columns import Field, names
 from joulewise.store.files import read_bytes
 from joulewise.store.json_files import (
     SCHEMA_VERSION,
@@ -65,6 +66,7 @@ def read_workload(path: Path) -> Workload:
     raw, file = read_bytes(path), str(path)
     require_version(raw, file)
     document = decode_document(raw, WorkloadFile, file)
+    names([document.name], Field(file=file, name="name"))
     launches = _expanded(document.launches, "launches", file, depth=0)
     works = tuple(from_wire(work, KernelWork) for work in document.works)
     for index, work in enumerate(works):
@@ -157,6 +159,7 @@ def _once(item: LaunchItem, here: str, file: str, *, depth: int) -> list[Launch]
                 field=here,
                 hint='Write {"kernel": "…"} or {"repeat": 24, "launches": […]}.',
             )
+        names([item.kernel], Field(file=file, name=f"{here}.kernel"))
         pass_ = Pass.FORWARD if isinstance(item.pass_, msgspec.UnsetType) else item.pass_
         return [Launch(kernel=item.kernel, pass_=pass_)]
     for name, value in (("kernel", item.kernel), ("pass", item.pass_)):

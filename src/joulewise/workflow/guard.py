@@ -41,7 +41,7 @@ def launch_counts(table: PlanTable, kernels: tuple[str, ...]) -> FloatTable:
     """(C, K) launches of every kernel in every class of the table."""
     rows = {kernel: row for row, kernel in enumerate(kernels)}
     counts = np.zeros((len(table.class_names), len(kernels)))
-    launched = [rows[launch.kernel] for launch in table.launches]
+    launched = np.array([rows[launch.kernel] for launch in table.launches], dtype=np.int64)
     np.add.at(counts, (table.launch_classes, launched), 1.0)
     return counts
 

@@ -61,6 +61,7 @@ def read_inputs(folder: Path) -> ReportInputs:
         )
     plan = read_plan(plan_file)
     sweep = _read_matching_sweep(folder, plan)
+    _require_cells(plan, sweep, plan_file)
     verification_file = folder / VERIFICATION_NAME
     verification = read_verification(verification_file) if verification_file.exists() else None
     if verification is not None and verification.plan_sha256 != plan_sha256(plan):
@@ -72,7 +73,35 @@ def read_inputs(folder: Path) -> ReportInputs:
         )
     remeasured_file = folder / REMEASURED_NAME
     remeasured = read_sweep(remeasured_file) if remeasured_file.exists() else None
+    if remeasured is not None and _sweep_frame(remeasured) != _sweep_frame(sweep):
+        raise InputError(
+            "these cells were measured anew for another sweep",
+            file=str(remeasured_file),
+            hint="Delete the file to report without it, or repeat `joulewise tune`.",
+        )
     return report_inputs(plan, sweep, verification, remeasured)
+
+
+def _require_cells(plan: Plan, sweep: Sweep, file: Path) -> None:
+    """Every cell that the plan runs, and its baseline, was measured."""
+    rows = {kernel: row for row, kernel in enumerate(sweep.kernels)}
+    columns = {point: column for column, point in enumerate(sweep.points)}
+    for number, launch in enumerate(plan.launches):
+        row = rows.get(launch.kernel)
+        for point in (launch.point, plan.baseline):
+            column = columns.get(point)
+            if row is None or column is None or not sweep.is_present[row, column]:
+                raise InputError(
+                    f"the sweep has no cell of kernel {launch.kernel!r} at {point.label}",
+                    file=str(file),
+                    field=f"launches[{number}]",
+                    hint="Use the plan as joulewise wrote it, or plan anew.",
+                )
+
+
+def _sweep_frame(sweep: Sweep) -> tuple[object, ...]:
+    """Where a sweep comes from and what its rows and columns are."""
+    return sweep.source, sweep.baseline, sweep.kernels, sweep.points
 
 
 def report_inputs(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -164,7 +164,7 @@ def _kept_plan(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tell
     """Plan, re-measure and plan again; write the plan and the cells that it stands on."""
     fresh = FreshWindows(session, lease, progress)
     kept = keep_promise(sweep, workload, request, fresh, progress=progress)
-    plan = plan_from_choice(
+    drawn = plan_from_choice(
         kept.sweep,
         workload,
         kept.table,
@@ -172,6 +172,7 @@ def _kept_plan(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tell
         sweep_sha256=sweep_sha256(sweep),
         caveats=kept.caveats,
     )
+    plan = replace(drawn, caveats=_without_selection_bias(drawn.caveats))
     fresh(rival_cells(sweep, workload, plan), RIVAL_WINDOW_COUNT)
     remeasured = sweep_from_cells(
         fresh.cells, sweep.kernels, sweep.points, sweep.source, caveats=sweep.caveats
@@ -179,6 +180,11 @@ def _kept_plan(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tell
     write_sweep_parquet(remeasured, folder / REMEASURED_NAME)
     write_plan(plan, folder / PLAN_NAME)
     return plan
+
+
+def _without_selection_bias(caveats: tuple[Caveat, ...]) -> tuple[Caveat, ...]:
+    """Cells measured afresh after they were chosen are not the lucky ones of many."""
+    return tuple(one for one in caveats if one.kind is not CaveatKind.SELECTION_BIAS)
 
 
 def rival_cells(

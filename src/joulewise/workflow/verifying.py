@@ -9,7 +9,7 @@ from joulewise.control.lease import hold
 from joulewise.control.state import default_state_dir
 from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Plan, Verification
-from joulewise.domain.ports import GpuIdentity, Progress
+from joulewise.domain.ports import Gpu, GpuIdentity, Progress
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.verify import verify_plan
 from joulewise.store.atomic import require_place
@@ -44,6 +44,7 @@ def verify_to_file(job: VerifyJob, progress: Progress) -> Verification:
             file=str(job.plan),
             hint="Name the workload that the plan was made for with --workload.",
         )
+    _refuse_unlisted_clocks(plan, session.gpu, job.plan)
     with hold(session.gpu, state_dir=default_state_dir()) as lease:
         seen = verify_plan(
             session,
@@ -57,6 +58,23 @@ def verify_to_file(job: VerifyJob, progress: Progress) -> Verification:
     if job.out is not None:
         write_verification(seen, job.out)
     return seen
+
+
+def _refuse_unlisted_clocks(plan: Plan, gpu: Gpu, file: Path) -> None:
+    """All of them, before the first is set: a verification takes hours on hardware."""
+    grid = gpu.clock_grid()
+    for point in dict.fromkeys((plan.baseline, *(launch.point for launch in plan.launches))):
+        for field, clock, listed in (
+            ("sm_clock_mhz", point.sm_clock_mhz, grid.sm_clocks_mhz),
+            ("mem_clock_mhz", point.mem_clock_mhz, grid.mem_clocks_mhz),
+        ):
+            if clock is not None and clock not in listed:
+                raise InputError(
+                    f"{gpu.identity.name} lists no clock of {clock} MHz",
+                    file=str(file),
+                    field=field,
+                    hint="Measure and plan on this device.",
+                )
 
 
 def _refuse_other_device(plan: Plan, identity: GpuIdentity, file: Path) -> None:
