@@ -131,11 +131,54 @@ def test_a_second_measurement_into_the_same_file_is_turned_away(out: Path) -> No
 def test_a_measurement_with_other_settings_is_not_resumed(
     out: Path, changes: dict[str, object], expected: str
 ) -> None:
-    with CellJournal.open_for(out, HEADER):
-        pass
+    with CellJournal.open_for(out, HEADER) as journal:
+        journal.append(cell("a"))
 
     with pytest.raises(InputError, match=expected):
         CellJournal.open_for(out, {**HEADER, **changes}, resume=True)
+
+
+def test_a_journal_without_any_cell_does_not_stay(out: Path) -> None:
+    with CellJournal.open_for(out, HEADER):
+        assert has_journal(out)
+
+    assert not has_journal(out)
+
+
+def test_a_journal_left_without_any_cell_is_begun_anew(out: Path) -> None:
+    with CellJournal.open_for(out, HEADER):
+        left = journal_path(out).read_bytes()
+    journal_path(out).write_bytes(left)
+
+    with CellJournal.open_for(out, {**HEADER, "device": "nvml:0"}) as journal:
+        journal.append(cell("a"))
+
+    assert b"nvml:0" in journal_path(out).read_bytes()
+
+
+def test_a_refused_measurement_leaves_the_journal_as_it_was(out: Path) -> None:
+    with CellJournal.open_for(out, HEADER) as journal:
+        journal.append(cell("a"))
+    before = journal_path(out).read_bytes()
+
+    for changes, resume in (({}, False), ({"device": "nvml:0"}, True)):
+        with pytest.raises(InputError):
+            CellJournal.open_for(out, {**HEADER, **changes}, resume=resume)
+
+    assert before == journal_path(out).read_bytes()
+
+
+@pytest.mark.parametrize("amount", [0.0, 1e300])
+def test_a_cell_that_nothing_could_measure_is_damage(out: Path, amount: float) -> None:
+    with CellJournal.open_for(out, HEADER) as journal:
+        journal.append(cell("a"))
+    content = journal_path(out).read_text(encoding="utf-8")
+    journal_path(out).write_text(
+        content.replace('"energy_j":2.0', f'"energy_j":{amount}'), encoding="utf-8"
+    )
+
+    with pytest.raises(InputError, match="row 1: the journal is damaged"):
+        CellJournal.open_for(out, HEADER, resume=True)
 
 
 @pytest.mark.parametrize("line", [b"{}", b'{"cell": {}}', b"\0\0\0", b'{"cell": 7}'])

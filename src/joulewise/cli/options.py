@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from joulewise.domain.plan import Granularity, Objective, Scope
+
 DEFAULT_DEVICE = "virtual:rtx3080ti"
 DEFAULT_WORKLOAD = "gpt3-xl"
 
@@ -16,6 +18,14 @@ Device = Annotated[
         "--device",
         envvar="JOULEWISE_DEVICE",
         help="Device string, e.g. virtual:rtx3080ti,noise=0,seed=7; see `joulewise devices`.",
+    ),
+]
+PlanDevice = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        envvar="JOULEWISE_DEVICE",
+        help="Device string. Default: the device that the plan was made on.",
     ),
 ]
 Workload = Annotated[
@@ -79,6 +89,88 @@ Pairs = Annotated[
         "--pairs", envvar="JOULEWISE_PAIRS", min=2, max=1000, help="Paired runs to verify with."
     ),
 ]
+Granularities = Annotated[
+    Granularity,
+    typer.Option(
+        "--granularity",
+        envvar="JOULEWISE_GRANULARITY",
+        help="What shares one operating point: the iteration, each pass, or each kernel.",
+    ),
+]
+Objectives = Annotated[
+    Objective,
+    typer.Option("--objective", envvar="JOULEWISE_OBJECTIVE", help="What to minimise."),
+]
+Scopes = Annotated[
+    Scope,
+    typer.Option(
+        "--scope",
+        envvar="JOULEWISE_SCOPE",
+        help="Bound the time of the whole (global), or of every kernel alone (local).",
+    ),
+]
+NoGuard = Annotated[
+    bool,
+    typer.Option(
+        "--no-guard",
+        envvar="JOULEWISE_NO_GUARD",
+        help="Plan on the table as it stands: no shrinkage, no guard band.",
+    ),
+]
+# One variable for each kind of output: a common one would let commands overwrite each other.
+RunFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", envvar="JOULEWISE_RUN_DIR", help="Run folder. Default: runs/ and a time stamp."
+    ),
+]
+SweepOut = Annotated[
+    Path, typer.Option("--out", envvar="JOULEWISE_SWEEP", help="Where the sweep is written.")
+]
+PlanOut = Annotated[
+    Path | None, typer.Option("--out", envvar="JOULEWISE_PLAN", help="Write plan.json here.")
+]
+VerificationOut = Annotated[
+    Path | None,
+    typer.Option("--out", envvar="JOULEWISE_VERIFICATION", help="Write verification.json here."),
+]
+KernelColumn = Annotated[str, typer.Option("--kernel", metavar="COLUMN", help="Kernel name.")]
+TimeColumn = Annotated[
+    str, typer.Option("--time", metavar="COLUMN[:UNIT]", help="Time (s, ms, us, ns).")
+]
+SmClockColumn = Annotated[
+    str | None,
+    typer.Option("--sm-clock", metavar="COLUMN[:UNIT]", help="SM clock (MHz, kHz, Hz, GHz)."),
+]
+MemClockColumn = Annotated[
+    str | None,
+    typer.Option("--mem-clock", metavar="COLUMN[:UNIT]", help="Memory clock, as the SM clock."),
+]
+PowerLimitColumn = Annotated[
+    str | None, typer.Option("--power-limit", metavar="COLUMN[:UNIT]", help="Power limit.")
+]
+EnergyColumn = Annotated[
+    str | None,
+    typer.Option("--energy", metavar="COLUMN[:UNIT]", help="Energy (J, mJ, uJ, kJ, Wh)."),
+]
+PowerColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--power", metavar="COLUMN[:UNIT]", help="Mean power (W, mW, kW); energy = power x time."
+    ),
+]
+TimeStdColumn = Annotated[
+    str | None,
+    typer.Option("--time-std", metavar="COLUMN[:UNIT]", help="Standard deviation of one window."),
+]
+EnergyStdColumn = Annotated[
+    str | None,
+    typer.Option("--energy-std", metavar="COLUMN[:UNIT]", help="Standard deviation of one window."),
+]
+WindowCountColumn = Annotated[
+    str | None, typer.Option("--window-count", metavar="COLUMN", help="Windows per row.")
+]
+DEFAULT_SWEEP = Path("sweep.parquet")
 SweepFile = Annotated[
     Path, typer.Argument(metavar="SWEEP", help="A sweep, CSV or Parquet.", show_default=False)
 ]

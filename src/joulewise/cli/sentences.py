@@ -79,22 +79,6 @@ def plan_sentence(plan: Plan, out: Path | None) -> str:
     )
 
 
-def verification_sentence(seen: Verification) -> str:
-    """What fresh runs showed, and whether the budget holds."""
-    return (
-        f"On {len(seen.pairs)} fresh paired runs the plan used "
-        f"{percent(seen.saving_ratio)} less energy at "
-        f"{signed_percent(seen.slowdown_ratio - 1)} time{_budget_clause(seen)}."
-    )
-
-
-def _budget_clause(seen: Verification) -> str:
-    if seen.max_slowdown_ratio is None or seen.is_within_budget is None:
-        return ""
-    inside = "within" if seen.is_within_budget else "OUTSIDE"
-    return f", {inside} the budget of {signed_percent(seen.max_slowdown_ratio)}"
-
-
 def tune_sentence(plan: Plan, seen: Verification, rows: Sequence[ComparisonRow]) -> str:
     """The verdict of `tune`, simulated or measured; the same as on the report."""
     is_simulated = any(caveat.kind is CaveatKind.SIMULATED_DEVICE for caveat in plan.caveats)

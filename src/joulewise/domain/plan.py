@@ -82,7 +82,8 @@ class Plan:
     Times and energies are per iteration. `slowdown_ratio` is time / baseline time;
     `saving_ratio` is 1 - energy / baseline energy. `guard_band_ratio` is the part of the
     budget kept back; `bound_gap_ratio` bounds how far the objective can lie above the proven
-    optimum; `None` where nothing was proven. `sweep_sha256` names the table planned on.
+    optimum; `None` where nothing was proven. `sweep_sha256` names the table planned on,
+    `remeasured_sha256` the cells measured afresh that the promise stands on, if there are any.
     """
 
     status: Status
@@ -101,6 +102,7 @@ class Plan:
     bound_gap_ratio: float | None
     guard_band_ratio: float
     launches: tuple[PlannedLaunch, ...]
+    remeasured_sha256: str | None = None
     caveats: tuple[Caveat, ...] = ()
 
 

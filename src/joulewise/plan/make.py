@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from joulewise.domain.caveats import Caveat, CaveatKind
-from joulewise.domain.plan import Plan, PlannedLaunch, PlanRequest, Status
+from joulewise.domain.plan import Granularity, Plan, PlannedLaunch, PlanRequest, Status
 from joulewise.domain.sweep import Sweep
 from joulewise.domain.workload import Workload
 from joulewise.plan.solve import Solution, solve
@@ -86,6 +86,15 @@ def plan_from_choice(
     )
 
 
+def frontier_caveats(sweep: Sweep, granularity: Granularity) -> tuple[Caveat, ...]:
+    """Doubts about every plan on a frontier of this sweep."""
+    doubts = [*sweep.caveats, *_of_scatter(sweep, is_guarded=False)]
+    if granularity is not Granularity.ITERATION:
+        seen = "Plans between the ends use several operating points; changing them is free here."
+        doubts.append(Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen))
+    return _one_per_kind(*doubts)
+
+
 def _one_per_kind(*caveats: Caveat) -> tuple[Caveat, ...]:
     """The first of each kind: who knows more speaks first."""
     first: dict[CaveatKind, Caveat] = {}
@@ -103,7 +112,8 @@ def _of_plan(sweep: Sweep, solution: Solution, launches: tuple[PlannedLaunch, ..
     if not sweep.has_auto_baseline:
         seen = f"The table has no (auto, auto) point; {sweep.baseline.label} stands for it."
         caveats.append(Caveat(kind=CaveatKind.BASELINE_ASSUMED, seen=seen))
-    caveats += _of_noise(sweep, solution)
+    is_safe = solution.status is Status.NO_GAIN or solution.guard_band_ratio > 0
+    caveats += _of_scatter(sweep, is_guarded=is_safe)
     used_count = len({launch.point for launch in launches})
     if used_count > 1:
         seen = f"The plan uses {used_count} operating points; changing between them is free in it."
@@ -111,11 +121,11 @@ def _of_plan(sweep: Sweep, solution: Solution, launches: tuple[PlannedLaunch, ..
     return caveats
 
 
-def _of_noise(sweep: Sweep, solution: Solution) -> list[Caveat]:
+def _of_scatter(sweep: Sweep, *, is_guarded: bool) -> list[Caveat]:
     if sweep.time_std_s is None or sweep.energy_std_j is None:
         seen = "The table has no standard deviations."
         return [Caveat(kind=CaveatKind.NO_UNCERTAINTY, seen=seen)]
-    if solution.status is not Status.NO_GAIN and not solution.guard_band_ratio:
+    if not is_guarded:
         seen = "The cells that promise the best plan were chosen for it, and nothing is kept back."
         return [Caveat(kind=CaveatKind.SELECTION_BIAS, seen=seen)]
     return []

@@ -1,1 +1,1 @@
-"""simulator."""
+"""Virtual GPUs: physics, sensors and noise behind the ports of real ones."""

@@ -21,6 +21,7 @@ from joulewise.domain.errors import BusyError, InputError
 from joulewise.domain.measurement import CellMeasurement
 from joulewise.domain.points import OperatingPoint
 from joulewise.store.atomic import require_place, sync_folder
+from joulewise.store.columns import POSITIVE
 from joulewise.store.files import file_error
 from joulewise.store.json_files import decode_document, require_version
 from joulewise.store.lock import lock_exclusively
@@ -135,10 +136,11 @@ class CellJournal:
         lines, torn = _whole_lines(self._descriptor)
         if not lines and not _may_begin(torn):
             raise _damaged(file, row=None)
-        if len(lines) < _FEWEST_LINES_COUNT:
+        begun_with = _read_header(lines[0], file) if lines else None
+        if begun_with is None or len(lines) < _FEWEST_LINES_COUNT:
             os.ftruncate(self._descriptor, 0)
-            self._write({"schema_version": SCHEMA_VERSION, "header": header})
             self._is_empty = True
+            self._write({"schema_version": SCHEMA_VERSION, "header": header})
             sync_folder(self._path.parent)
             return
         if not resume:
@@ -147,7 +149,7 @@ class CellJournal:
                 file=file,
                 hint="Go on with --resume, or delete the file to begin anew.",
             )
-        _require_same(_read_header(lines[0], file), header, file)
+        _require_same(begun_with, header, file)
         for row, line in enumerate(lines[1:], start=1):
             cell = _read_cell(line, file, row)
             self._cells[cell.kernel, cell.point] = cell
@@ -230,9 +232,13 @@ def _read_header(line: bytes, file: str) -> Header:
 def _read_cell(line: bytes, file: str, row: int) -> CellMeasurement:
     try:
         wire = msgspec.json.decode(line, type=dict[str, wire_type(CellMeasurement)])  # type: ignore[misc]
-        return from_wire(wire["cell"], CellMeasurement)
+        cell = from_wire(wire["cell"], CellMeasurement)
     except (msgspec.MsgspecError, KeyError) as error:
         raise _damaged(file, row=row) from error
+    amounts = [amount for window in cell.windows for amount in (window.time_s, window.energy_j)]
+    if not amounts or not all(POSITIVE.allows(amount) for amount in amounts):
+        raise _damaged(file, row=row)
+    return cell
 
 
 def _require_same(found: Header, wanted: Header, file: str) -> None:

@@ -111,13 +111,15 @@ def names(texts: Sequence[str], field: Field) -> list[str]:
     """Every entry as a name.
 
     Raises:
-        InputError: an entry is empty or holds control characters.
+        InputError: an entry is empty or holds control characters or halves of characters.
     """
     for text in dict.fromkeys(texts):
         if not text.strip():
             raise _at(texts, text, "the name is empty", field)
         if any(ord(character) < ord(" ") or ord(character) == 127 for character in text):  # noqa: PLR2004 - DEL
             raise _at(texts, text, f"the name {text!r} holds a control character", field)
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise _at(texts, text, f"the name {text!r} is not Unicode text", field)
     return list(texts)
 
 

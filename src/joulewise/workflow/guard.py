@@ -12,6 +12,9 @@ from joulewise.plan.solve import Solution, solve
 from joulewise.plan.table import PlanTable
 
 GUARD_ERROR_COUNT = 2.0
+VERIFICATION_ERROR_COUNT = 3.0
+VERIFICATION_SHARE_RATIO = 0.2
+"""At most this share of the budget is held back for what verification cannot resolve."""
 _TOLERANCE_RATIO = 1e-9
 
 
@@ -21,12 +24,14 @@ class TimeErrors:
 
     `cell_s` (K, P) is each cell's own, per launch; `point_ratio` (P,) is how far all times of
     a point may lie off together, as a share; `time_s` (K, P) the times themselves. All 0 where
-    a cell is absent.
+    a cell is absent. `verified_s` (K, P) are the errors that verification will leave each cell
+    with; `None` where nothing will be verified.
     """
 
     time_s: FloatTable
     cell_s: FloatTable
     point_ratio: FloatTable
+    verified_s: FloatTable | None = None
 
 
 def time_errors(
@@ -79,6 +84,10 @@ def solve_guarded(
 ) -> Solution:
     """Solve with a guard band of two standard errors of the plan that it leads to.
 
+    Where the plan will be verified, a little more of the budget is held back, so that fresh runs
+    of limited precision can show that it was kept: three standard errors of the verification,
+    but at most a fifth of the budget.
+
     With the scope *local* every class holds back its own two standard errors; the guard band
     of the solution is then that of the sum.
 
@@ -117,10 +126,23 @@ def _guard(
     doubted: PlanTable | None,
 ) -> float:
     guard = GUARD_ERROR_COUNT * slowdown_error_ratio(table, solution.choice, counts, errors)
+    guard += _margin_to_verify(table, solution, counts, errors, guard)
     if doubted is None:
         return guard
     seen_ratio = doubted.totals(solution.choice)[0] / doubted.baseline_time_s
     return guard + max(0.0, seen_ratio - solution.slowdown_ratio)
+
+
+def _margin_to_verify(
+    table: PlanTable, solution: Solution, counts: FloatTable, errors: TimeErrors, guard: float
+) -> float:
+    budget = solution.request.max_slowdown_ratio
+    if errors.verified_s is None or budget is None:
+        return 0.0
+    fresh = replace(errors, cell_s=errors.verified_s)
+    error = slowdown_error_ratio(table, solution.choice, counts, fresh)
+    wanted = float(np.hypot(guard, VERIFICATION_ERROR_COUNT * error)) - guard
+    return min(wanted, VERIFICATION_SHARE_RATIO * max(0.0, budget))
 
 
 def _safe_options(

@@ -17,12 +17,15 @@ class CsvColumns:
     """Which column holds what, as `COLUMN` or `COLUMN:UNIT`."""
 
     kernel: str
-    sm_clock: str
     time: str
+    sm_clock: str | None = None
     mem_clock: str | None = None
+    power_limit: str | None = None
     energy: str | None = None
     power: str | None = None
-    power_limit: str | None = None
+    time_std: str | None = None
+    energy_std: str | None = None
+    window_count: str | None = None
 
 
 def import_csv_to_file(file: Path, columns: CsvColumns, out: Path) -> Sweep:
@@ -32,12 +35,15 @@ def import_csv_to_file(file: Path, columns: CsvColumns, out: Path) -> Sweep:
         import_csv(
             file,
             kernel=columns.kernel,
+            time=columns.time,
             sm_clock=columns.sm_clock,
             mem_clock=columns.mem_clock,
-            time=columns.time,
+            power_limit=columns.power_limit,
             energy=columns.energy,
             power=columns.power,
-            power_limit=columns.power_limit,
+            time_std=columns.time_std,
+            energy_std=columns.energy_std,
+            window_count=columns.window_count,
         ),
         out,
     )

@@ -9,7 +9,7 @@ from joulewise.domain.caveats import Caveat
 from joulewise.domain.plan import FrontierPoint, Granularity, Plan, PlanRequest
 from joulewise.domain.points import OperatingPoint
 from joulewise.plan.frontier import frontier
-from joulewise.plan.make import make_plan, plan_from_choice
+from joulewise.plan.make import frontier_caveats, make_plan, plan_from_choice
 from joulewise.plan.table import plan_table
 from joulewise.report.compare import ComparisonRow, comparison_rows
 from joulewise.store.atomic import require_place
@@ -111,4 +111,4 @@ def frontier_of(path: Path, workload: str | None, granularity: Granularity) -> F
     """The whole energy-time frontier of a sweep file. Raises InputError, PlanError."""
     sweep = read_sweep(path)
     table = plan_table(sweep, load_optional_workload(workload), granularity)
-    return FrontierResult(points=frontier(table), caveats=sweep.caveats)
+    return FrontierResult(points=frontier(table), caveats=frontier_caveats(sweep, granularity))

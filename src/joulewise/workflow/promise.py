@@ -45,6 +45,7 @@ come twice.
 """
 
 WINDOW_COUNT = 10
+PAIR_COUNT = 10
 """Fresh windows that a cell gets whenever it is measured."""
 ROUND_COUNT = 4
 """Most rounds in which newly chosen cells are measured; one more confirms the last choice."""
@@ -110,15 +111,17 @@ class _Job:
     request: PlanRequest
     calmed: _Calmed
     window_count: int
+    pair_count: int | None
 
 
-def keep_promise(
+def keep_promise(  # noqa: PLR0913 - what, how, and whom to tell
     sweep: Sweep,
     workload: Workload | None,
     request: PlanRequest,
     remeasure: Remeasure,
     *,
     window_count: int = WINDOW_COUNT,
+    pair_count: int | None = PAIR_COUNT,
     progress: Progress = no_progress,
 ) -> PromiseResult:
     """Find the best plan that fresh runs will keep.
@@ -134,6 +137,7 @@ def keep_promise(
         request: Objective, granularity, scope and budget.
         remeasure: Measures cells afresh.
         window_count: Fresh windows per cell and round; at least 2, to see their scatter.
+        pair_count: Paired runs that will verify the plan; `None` if none will.
         progress: Told after every round.
 
     Raises:
@@ -149,7 +153,13 @@ def keep_promise(
         )
     if window_count < 2:  # noqa: PLR2004 - scatter takes two
         raise MeasurementError("a promise takes at least two fresh windows of every cell")
-    job = _Job(workload=workload, request=request, calmed=_calmed(sweep), window_count=window_count)
+    job = _Job(
+        workload=workload,
+        request=request,
+        calmed=_calmed(sweep),
+        window_count=window_count,
+        pair_count=pair_count,
+    )
     measured, round_count = _explore(job, remeasure, progress)
     draft, _ = _final(job, measured)
     measured.extend(remeasure(_named(sweep, draft.cells), window_count))
@@ -283,6 +293,13 @@ def _guarded(job: _Job, fresh: FreshCells, table: PlanTable, doubted: PlanTable 
         np.zeros(len(table.points)),
         job.calmed.sweep.is_present,
     )
+    if job.pair_count is not None:
+        verified = (
+            errors.time_s
+            * window_ratio
+            * median_spread_ratio(np.full_like(window_ratio, job.pair_count))
+        )
+        errors = replace(errors, verified_s=verified)
     counts = launch_counts(table, job.calmed.sweep.kernels)
     solution = solve_guarded(table, job.request, counts, errors, doubted=doubted)
     launches = launched_cells(table, solution.choice, counts)

@@ -33,6 +33,7 @@ class WrittenReport:
 
     path: Path
     plan: Plan
+    verification: Verification | None
     comparison: tuple[ComparisonRow, ...]
 
 
@@ -45,7 +46,12 @@ def write_report(folder: Path) -> WrittenReport:
     inputs = read_inputs(folder)
     path = folder / REPORT_NAME
     write_atomically(path, render_report(inputs).encode())
-    return WrittenReport(path=path, plan=inputs.plan, comparison=comparison_rows(inputs))
+    return WrittenReport(
+        path=path,
+        plan=inputs.plan,
+        verification=inputs.verification,
+        comparison=comparison_rows(inputs),
+    )
 
 
 def read_inputs(folder: Path) -> ReportInputs:
@@ -71,15 +77,23 @@ def read_inputs(folder: Path) -> ReportInputs:
             field="plan_sha256",
             hint=f"Verify this one: joulewise verify {plan_file} --out {verification_file}",
         )
-    remeasured_file = folder / REMEASURED_NAME
-    remeasured = read_sweep(remeasured_file) if remeasured_file.exists() else None
-    if remeasured is not None and _sweep_frame(remeasured) != _sweep_frame(sweep):
+    return report_inputs(plan, sweep, verification, _read_remeasured(folder, plan))
+
+
+def _read_remeasured(folder: Path, plan: Plan) -> Sweep | None:
+    """The cells that the plan says it stands on; others that lie there are none of its."""
+    if plan.remeasured_sha256 is None:
+        return None
+    path = folder / REMEASURED_NAME
+    remeasured = read_sweep(path)
+    if sweep_sha256(remeasured) != plan.remeasured_sha256:
         raise InputError(
-            "these cells were measured anew for another sweep",
-            file=str(remeasured_file),
-            hint="Delete the file to report without it, or repeat `joulewise tune`.",
+            "these cells were measured afresh for another plan",
+            file=str(path),
+            field="remeasured_sha256",
+            hint="Repeat `joulewise tune` in this folder, or plan anew.",
         )
-    return report_inputs(plan, sweep, verification, remeasured)
+    return remeasured
 
 
 def _require_cells(plan: Plan, sweep: Sweep, file: Path) -> None:
@@ -97,11 +111,6 @@ def _require_cells(plan: Plan, sweep: Sweep, file: Path) -> None:
                     field=f"launches[{number}]",
                     hint="Use the plan as joulewise wrote it, or plan anew.",
                 )
-
-
-def _sweep_frame(sweep: Sweep) -> tuple[object, ...]:
-    """Where a sweep comes from and what its rows and columns are."""
-    return sweep.source, sweep.baseline, sweep.kernels, sweep.points
 
 
 def report_inputs(

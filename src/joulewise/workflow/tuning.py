@@ -70,7 +70,6 @@ class TuneResult:
     plan: Plan
     verification: Verification
     comparison: tuple[ComparisonRow, ...]
-    caveats: tuple[Caveat, ...]
     folder: Path
     report: Path
 
@@ -129,7 +128,7 @@ def tune_to_folder(job: TuneJob, progress: Progress) -> TuneResult:
         hold(session.gpu, state_dir=default_state_dir()) as lease,
     ):
         sweep = sweep_to_file(session, lease, workload, points, out, journal, progress)
-        plan = _kept_plan(session, lease, job.request, workload, sweep, folder, progress)
+        plan = _kept_plan(session, lease, job, workload, sweep, folder, progress)
         seen = verify_plan(
             session,
             lease,
@@ -146,7 +145,6 @@ def tune_to_folder(job: TuneJob, progress: Progress) -> TuneResult:
         plan=plan,
         verification=seen,
         comparison=written.comparison,
-        caveats=_after_verification(plan, seen),
         folder=folder,
         report=written.path,
     )
@@ -155,7 +153,7 @@ def tune_to_folder(job: TuneJob, progress: Progress) -> TuneResult:
 def _kept_plan(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tell
     session: DeviceSession,
     lease: Lease,
-    request: PlanRequest,
+    job: TuneJob,
     workload: Workload,
     sweep: Sweep,
     folder: Path,
@@ -163,7 +161,9 @@ def _kept_plan(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tell
 ) -> Plan:
     """Plan, re-measure and plan again; write the plan and the cells that it stands on."""
     fresh = FreshWindows(session, lease, progress)
-    kept = keep_promise(sweep, workload, request, fresh, progress=progress)
+    kept = keep_promise(
+        sweep, workload, job.request, fresh, pair_count=job.pair_count, progress=progress
+    )
     drawn = plan_from_choice(
         kept.sweep,
         workload,
@@ -177,6 +177,7 @@ def _kept_plan(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tell
     remeasured = sweep_from_cells(
         fresh.cells, sweep.kernels, sweep.points, sweep.source, caveats=sweep.caveats
     )
+    plan = replace(plan, remeasured_sha256=sweep_sha256(remeasured))
     write_sweep_parquet(remeasured, folder / REMEASURED_NAME)
     write_plan(plan, folder / PLAN_NAME)
     return plan
@@ -210,15 +211,6 @@ def rival_cells(
                     point = point_of.get(launch.pass_.value, rival.points[0])
                     cells[launch.kernel, point] = None
     return tuple(cells)
-
-
-def _after_verification(plan: Plan, seen: Verification) -> tuple[Caveat, ...]:
-    """Doubts of both; 'not verified' no longer holds."""
-    first: dict[CaveatKind, Caveat] = {}
-    for caveat in (*seen.caveats, *plan.caveats):
-        if caveat.kind is not CaveatKind.NOT_VERIFIED:
-            first.setdefault(caveat.kind, caveat)
-    return tuple(first.values())
 
 
 def _dated_folder(workload: Workload) -> Path:

@@ -20,22 +20,30 @@ from joulewise.workflow.workloads import load_workload, source_files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyJob:
-    """What `verify` was asked for; the workload defaults to the one that the plan names."""
+    """What `verify` was asked for; device and workload default to those that the plan names."""
 
     plan: Path
-    device: str
+    device: str | None
     workload: str | None
     pair_count: int
     out: Path | None
 
 
-def verify_to_file(job: VerifyJob, progress: Progress) -> Verification:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyResult:
+    """A plan and what fresh runs showed of it."""
+
+    plan: Plan
+    verification: Verification
+
+
+def verify_to_file(job: VerifyJob, progress: Progress) -> VerifyResult:
     """Verify a plan. Raises InputError for a plan that was made for another device."""
     plan = read_plan(job.plan)
     if job.out is not None:
         require_place(job.out, sources=source_files(job.plan, workload=job.workload))
     workload = load_workload(job.workload if job.workload is not None else plan.workload)
-    session = open_session(job.device, workload)
+    session = open_session(job.device if job.device is not None else plan.device, workload)
     _refuse_other_device(plan, session.gpu.identity, job.plan)
     lacking = [one.kernel for one in plan.launches if one.kernel not in session.runner.kernels]
     if lacking:
@@ -57,7 +65,7 @@ def verify_to_file(job: VerifyJob, progress: Progress) -> Verification:
         )
     if job.out is not None:
         write_verification(seen, job.out)
-    return seen
+    return VerifyResult(plan=plan, verification=seen)
 
 
 def _refuse_unlisted_clocks(plan: Plan, gpu: Gpu, file: Path) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
 from rich.console import Console
 
-from joulewise.cli.options import AsJson, FailOn, OptionalWorkload, SweepFile
+from joulewise.cli.options import AsJson, FailOn, Granularities, OptionalWorkload, SweepFile
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.render import print_caveats, say, table
 from joulewise.cli.sentences import frontier_rows
@@ -19,12 +16,7 @@ from joulewise.workflow.planning import frontier_of
 def frontier(
     sweep: SweepFile,
     workload: OptionalWorkload = None,
-    granularity: Annotated[
-        Granularity,
-        typer.Option(
-            "--granularity", envvar="JOULEWISE_GRANULARITY", help="What shares one point."
-        ),
-    ] = Granularity.KERNEL,
+    granularity: Granularities = Granularity.KERNEL,
     as_json: AsJson = False,
     fail_on: FailOn = None,
 ) -> None:

@@ -8,7 +8,22 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from joulewise.cli.options import AsJson, FailOn
+from joulewise.cli.options import (
+    DEFAULT_SWEEP,
+    AsJson,
+    EnergyColumn,
+    EnergyStdColumn,
+    FailOn,
+    KernelColumn,
+    MemClockColumn,
+    PowerColumn,
+    PowerLimitColumn,
+    SmClockColumn,
+    SweepOut,
+    TimeColumn,
+    TimeStdColumn,
+    WindowCountColumn,
+)
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.render import print_caveats, say
 from joulewise.cli.values import caveat_kinds
@@ -26,11 +41,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-Out = Annotated[
-    Path, typer.Option("--out", envvar="JOULEWISE_OUT", help="Where the sweep is written.")
-]
-DEFAULT_OUT = Path("sweep.parquet")
 
 
 def _finish(sweep: Sweep, out: Path, *, as_json: bool, fail_on: str | None) -> None:
@@ -60,41 +70,32 @@ def _finish(sweep: Sweep, out: Path, *, as_json: bool, fail_on: str | None) -> N
 @app.command("csv")
 def import_csv(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
-    kernel: Annotated[str, typer.Option("--kernel", metavar="COLUMN", help="Kernel name.")],
-    sm_clock: Annotated[
-        str, typer.Option("--sm-clock", metavar="COLUMN[:UNIT]", help="SM clock (MHz, GHz …).")
-    ],
-    time: Annotated[
-        str, typer.Option("--time", metavar="COLUMN[:UNIT]", help="Time (s, ms, us, ns).")
-    ],
-    mem_clock: Annotated[
-        str | None, typer.Option("--mem-clock", metavar="COLUMN[:UNIT]", help="Memory clock.")
-    ] = None,
-    energy: Annotated[
-        str | None, typer.Option("--energy", metavar="COLUMN[:UNIT]", help="Energy (J, mJ, Wh …).")
-    ] = None,
-    power: Annotated[
-        str | None,
-        typer.Option(
-            "--power", metavar="COLUMN[:UNIT]", help="Mean power (W, mW); energy = power x time."
-        ),
-    ] = None,
-    power_limit: Annotated[
-        str | None, typer.Option("--power-limit", metavar="COLUMN[:UNIT]", help="Power limit.")
-    ] = None,
-    out: Out = DEFAULT_OUT,
+    kernel: KernelColumn,
+    time: TimeColumn,
+    sm_clock: SmClockColumn = None,
+    mem_clock: MemClockColumn = None,
+    power_limit: PowerLimitColumn = None,
+    energy: EnergyColumn = None,
+    power: PowerColumn = None,
+    time_std: TimeStdColumn = None,
+    energy_std: EnergyStdColumn = None,
+    window_count: WindowCountColumn = None,
+    out: SweepOut = DEFAULT_SWEEP,
     as_json: AsJson = False,
     fail_on: FailOn = None,
 ) -> None:
     """Import any CSV by naming its columns, with units after a colon: --time run_time:ms."""
     columns = CsvColumns(
         kernel=kernel,
+        time=time,
         sm_clock=sm_clock,
         mem_clock=mem_clock,
-        time=time,
+        power_limit=power_limit,
         energy=energy,
         power=power,
-        power_limit=power_limit,
+        time_std=time_std,
+        energy_std=energy_std,
+        window_count=window_count,
     )
     _finish(import_csv_to_file(file, columns, out), out, as_json=as_json, fail_on=fail_on)
 
@@ -102,7 +103,7 @@ def import_csv(
 @app.command("kernel-tuner")
 def import_kernel_tuner(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", show_default=False)],
-    out: Out = DEFAULT_OUT,
+    out: SweepOut = DEFAULT_SWEEP,
     as_json: AsJson = False,
     fail_on: FailOn = None,
 ) -> None:
@@ -113,7 +114,7 @@ def import_kernel_tuner(
 @app.command("perseus")
 def import_perseus(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False)],
-    out: Out = DEFAULT_OUT,
+    out: SweepOut = DEFAULT_SWEEP,
     as_json: AsJson = False,
     fail_on: FailOn = None,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,12 +9,14 @@ from rich.console import Console
 
 from joulewise.cli.options import (
     DEFAULT_DEVICE,
+    DEFAULT_SWEEP,
     DEFAULT_WORKLOAD,
     AsJson,
     Device,
     FailOn,
     MemClocks,
     SmClocks,
+    SweepOut,
     Workload,
 )
 from joulewise.cli.outcome import Outcome, finish
@@ -29,9 +30,7 @@ from joulewise.workflow.measuring import MeasureJob, measure_to_file
 def measure(
     device: Device = DEFAULT_DEVICE,
     workload: Workload = DEFAULT_WORKLOAD,
-    out: Annotated[
-        Path, typer.Option("--out", envvar="JOULEWISE_OUT", help="Where the sweep is written.")
-    ] = Path("sweep.parquet"),
+    out: SweepOut = DEFAULT_SWEEP,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a sweep that was interrupted.")
     ] = False,

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
 from rich.console import Console
 
-from joulewise.cli.options import AsJson, FailOn, MaxSlowdown, OptionalWorkload, SweepFile
-from joulewise.cli.outcome import Outcome, finish
+from joulewise.cli.options import (
+    AsJson,
+    FailOn,
+    Granularities,
+    MaxSlowdown,
+    NoGuard,
+    Objectives,
+    OptionalWorkload,
+    PlanOut,
+    Scopes,
+    SweepFile,
+)
+from joulewise.cli.outcome import finish
 from joulewise.cli.render import print_caveats, say, table
 from joulewise.cli.sentences import comparison_rows, plan_sentence
 from joulewise.cli.values import caveat_kinds, slowdown_budget
+from joulewise.cli.verdicts import plan_outcome
 from joulewise.domain.plan import Granularity, Objective, PlanRequest, Scope
 from joulewise.workflow.planning import PlanJob, plan_to_file
 
@@ -33,33 +41,12 @@ def request_of(
 def plan(
     sweep: SweepFile,
     workload: OptionalWorkload = None,
-    objective: Annotated[
-        Objective, typer.Option("--objective", envvar="JOULEWISE_OBJECTIVE", help="What to min.")
-    ] = Objective.ENERGY,
+    objective: Objectives = Objective.ENERGY,
     max_slowdown: MaxSlowdown = None,
-    granularity: Annotated[
-        Granularity,
-        typer.Option(
-            "--granularity", envvar="JOULEWISE_GRANULARITY", help="What shares one point."
-        ),
-    ] = Granularity.KERNEL,
-    scope: Annotated[
-        Scope,
-        typer.Option(
-            "--scope", envvar="JOULEWISE_SCOPE", help="Bound the sum, or every kernel alone."
-        ),
-    ] = Scope.GLOBAL,
-    no_guard: Annotated[
-        bool,
-        typer.Option(
-            "--no-guard",
-            envvar="JOULEWISE_NO_GUARD",
-            help="Plan on the table as it stands: no shrinkage, no guard band.",
-        ),
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", envvar="JOULEWISE_OUT", help="Write plan.json here.")
-    ] = None,
+    granularity: Granularities = Granularity.KERNEL,
+    scope: Scopes = Scope.GLOBAL,
+    no_guard: NoGuard = False,
+    out: PlanOut = None,
     as_json: AsJson = False,
     fail_on: FailOn = None,
 ) -> None:
@@ -81,21 +68,11 @@ def plan(
         print_caveats(console, made.caveats)
         say(console, plan_sentence(made, out))
 
-    outcome = Outcome(
-        status=made.status,
-        render=render,
-        slowdown_ratio=made.slowdown_ratio,
-        saving_ratio=made.saving_ratio,
-        energy_j=made.energy_j,
-        time_s=made.time_s,
-        bound_gap_ratio=made.bound_gap_ratio,
-        caveats=made.caveats,
-        extra={
-            "guard_band_ratio": made.guard_band_ratio,
-            "baseline_time_s": made.baseline_time_s,
-            "baseline_energy_j": made.baseline_energy_j,
-            "points": result.points,
-            "plan": None if out is None else str(out),
-        },
-    )
-    finish(outcome, as_json=as_json, fail_on=wanted)
+    extra = {
+        "guard_band_ratio": made.guard_band_ratio,
+        "baseline_time_s": made.baseline_time_s,
+        "baseline_energy_j": made.baseline_energy_j,
+        "points": result.points,
+        "plan": None if out is None else str(out),
+    }
+    finish(plan_outcome(made, None, render, extra), as_json=as_json, fail_on=wanted)

@@ -9,9 +9,12 @@ import typer
 from rich.console import Console
 
 from joulewise.cli.options import AsJson, FailOn
-from joulewise.cli.outcome import Outcome, finish
-from joulewise.cli.render import say
+from joulewise.cli.outcome import finish
+from joulewise.cli.render import print_caveats, say, table
+from joulewise.cli.sentences import comparison_rows
 from joulewise.cli.values import caveat_kinds
+from joulewise.cli.verdicts import plan_caveats, plan_outcome
+from joulewise.report.verdict import verdict
 from joulewise.workflow.reporting import write_report
 
 
@@ -30,20 +33,14 @@ def report(
     """Write report.html into a run folder."""
     wanted = caveat_kinds(fail_on)
     written = write_report(run_dir)
-    plan = written.plan
+    plan, seen = written.plan, written.verification
 
     def render(console: Console) -> None:
+        columns = ("setting", "time", "energy", "slowdown", "saving")
+        console.print(table(None, columns, comparison_rows(written.comparison)))
+        print_caveats(console, plan_caveats(plan, seen))
+        say(console, verdict(plan, seen, written.comparison))
         say(console, f"Report written to {written.path}.")
 
-    outcome = Outcome(
-        status=plan.status,
-        render=render,
-        slowdown_ratio=plan.slowdown_ratio,
-        saving_ratio=plan.saving_ratio,
-        energy_j=plan.energy_j,
-        time_s=plan.time_s,
-        bound_gap_ratio=plan.bound_gap_ratio,
-        caveats=plan.caveats,
-        extra={"report": str(written.path)},
-    )
+    outcome = plan_outcome(plan, seen, render, {"report": str(written.path)})
     finish(outcome, as_json=as_json, fail_on=wanted)

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated
-
-import typer
 from rich.console import Console
 
 from joulewise.cli.commands.plan import request_of
@@ -16,37 +11,30 @@ from joulewise.cli.options import (
     AsJson,
     Device,
     FailOn,
+    Granularities,
     MaxSlowdown,
     MemClocks,
     Pairs,
+    RunFolder,
     SmClocks,
     Workload,
 )
-from joulewise.cli.outcome import Outcome, finish
+from joulewise.cli.outcome import finish
 from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import print_caveats, say, table
 from joulewise.cli.sentences import comparison_rows, tune_sentence
 from joulewise.cli.values import caveat_kinds, clock_list
+from joulewise.cli.verdicts import plan_caveats, plan_outcome
 from joulewise.domain.plan import Granularity, Objective, Scope
-from joulewise.workflow.tuning import TuneJob, TuneResult, tune_to_folder
+from joulewise.workflow.tuning import TuneJob, tune_to_folder
 
 
 def tune(
     device: Device = DEFAULT_DEVICE,
     workload: Workload = DEFAULT_WORKLOAD,
     max_slowdown: MaxSlowdown = None,
-    granularity: Annotated[
-        Granularity,
-        typer.Option(
-            "--granularity", envvar="JOULEWISE_GRANULARITY", help="What shares one point."
-        ),
-    ] = Granularity.KERNEL,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", envvar="JOULEWISE_OUT", help="Run folder. Default: runs/ and a time stamp."
-        ),
-    ] = None,
+    granularity: Granularities = Granularity.KERNEL,
+    out: RunFolder = None,
     sm_clocks: SmClocks = None,
     mem_clocks: MemClocks = None,
     pairs: Pairs = 10,
@@ -70,33 +58,11 @@ def tune(
     def render(console: Console) -> None:
         columns = ("setting", "time", "energy", "slowdown", "saving")
         console.print(table(None, columns, comparison_rows(result.comparison)))
-        print_caveats(console, result.caveats)
+        print_caveats(console, plan_caveats(result.plan, result.verification))
         say(console, tune_sentence(result.plan, result.verification, result.comparison))
         console.print(f"Report: {result.report}", markup=False)
 
-    finish(_outcome(result, render), as_json=as_json, fail_on=wanted)
-
-
-def _outcome(result: TuneResult, render: Callable[[Console], None]) -> Outcome:
-    """Verified figures where the plain names stand; the promise beside them."""
-    seen = result.verification
-    plan = result.plan
-    return Outcome(
-        status=plan.status,
-        render=render,
-        slowdown_ratio=seen.slowdown_ratio,
-        saving_ratio=seen.saving_ratio,
-        energy_j=plan.energy_j,
-        time_s=plan.time_s,
-        bound_gap_ratio=plan.bound_gap_ratio,
-        caveats=result.caveats,
-        extra={
-            "promised_slowdown_ratio": plan.slowdown_ratio,
-            "promised_saving_ratio": plan.saving_ratio,
-            "slowdown_interval": seen.slowdown_interval,
-            "saving_interval": seen.saving_interval,
-            "is_within_budget": seen.is_within_budget,
-            "guard_band_ratio": plan.guard_band_ratio,
-            "run_dir": str(result.folder),
-        },
+    outcome = plan_outcome(
+        result.plan, result.verification, render, {"run_dir": str(result.folder)}
     )
+    finish(outcome, as_json=as_json, fail_on=wanted)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from joulewise.domain.errors import InputError
 from joulewise.domain.sweep import Sweep, SweepSource
-from joulewise.store.columns import CLOCK, POSITIVE, POWER_LIMIT, Rule
+from joulewise.store.columns import CLOCK, POSITIVE, POWER_LIMIT, Field, Rule, names
 from joulewise.store.files import decode_text, read_bytes
 from joulewise.store.importers.csv_tables import whole_clocks
 from joulewise.store.importers.repeats import merge_repeats
@@ -74,6 +74,7 @@ def import_kernel_tuner(paths: Sequence[Path]) -> Sweep:
         raise InputError(
             "no configuration in the cache was measured", file=first.file, hint="Tune again."
         )
+    names([item.cell[0] for item in measured], Field(file=first.file, name="kernel_name"))
     rows = SweepRows(
         file=first.file,
         cells=[item.cell for item in measured],
@@ -177,9 +178,11 @@ def _read(path: Path) -> _Cache:
             field="tune_params_keys",
             hint=f"Tune over one of {', '.join(_KNOBS)}.",
         )
+    device_name = str(content.get("device_name", "not named in the cache"))
+    names([device_name], Field(file=file, name="device_name"))
     return _Cache(
         file=file,
-        device_name=str(content.get("device_name", "not named in the cache")),
+        device_name=device_name,
         kernel_name=str(content.get("kernel_name", "kernel")),
         tunables=tuple(tunables),
         entries=tuple(entries.values()),
@@ -203,7 +206,7 @@ def _parsed(text: str, file: str) -> object:
     for attempt in attempts:
         try:
             return json.loads(attempt)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
             failures.append(error)
     line = getattr(failures[0], "lineno", None)
     raise InputError(

@@ -43,5 +43,7 @@ def import_perseus(path: Path) -> Sweep:
         time_s=numbers(texts["time"], POSITIVE, fields["time"]),
         energy_j=numbers(texts["energy"], POSITIVE, fields["energy"]),
     )
-    source = SweepSource(device="perseus", device_name=path.stem, tool="joulewise import perseus")
+    # A file name need not be Unicode on Unix; text in a sweep must.
+    device_name = path.stem.encode("utf-8", "backslashreplace").decode()
+    source = SweepSource(device="perseus", device_name=device_name, tool="joulewise import perseus")
     return sweep_from_rows(merge_repeats(rows), source)

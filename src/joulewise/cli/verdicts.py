@@ -1,0 +1,67 @@
+"""What a plan, verified or not, comes to: the same for every command that has one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from statistics import median
+
+from rich.console import Console
+
+from joulewise.cli.outcome import Outcome
+from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.plan import Plan, Status, Verification
+
+Render = Callable[[Console], None]
+
+
+def plan_caveats(plan: Plan, seen: Verification | None) -> tuple[Caveat, ...]:
+    """Doubts of both, one of a kind; once there are fresh runs, 'not verified' does not hold."""
+    if seen is None:
+        return plan.caveats
+    first: dict[CaveatKind, Caveat] = {}
+    for caveat in (*seen.caveats, *plan.caveats):
+        if caveat.kind is not CaveatKind.NOT_VERIFIED:
+            first.setdefault(caveat.kind, caveat)
+    return tuple(first.values())
+
+
+def plan_outcome(
+    plan: Plan, seen: Verification | None, render: Render, extra: Mapping[str, object]
+) -> Outcome:
+    """Figures of fresh runs where there are any, with the promise beside them.
+
+    A saving whose interval includes zero is none: the status is then `no_gain`.
+    """
+    caveats = plan_caveats(plan, seen)
+    if seen is None:
+        return Outcome(
+            status=plan.status,
+            render=render,
+            slowdown_ratio=plan.slowdown_ratio,
+            saving_ratio=plan.saving_ratio,
+            energy_j=plan.energy_j,
+            time_s=plan.time_s,
+            bound_gap_ratio=plan.bound_gap_ratio,
+            caveats=caveats,
+            extra=extra,
+        )
+    return Outcome(
+        status=plan.status if seen.saving_interval.low_ratio > 0 else Status.NO_GAIN,
+        render=render,
+        slowdown_ratio=seen.slowdown_ratio,
+        saving_ratio=seen.saving_ratio,
+        energy_j=median(pair.plan_energy_j for pair in seen.pairs),
+        time_s=median(pair.plan_time_s for pair in seen.pairs),
+        bound_gap_ratio=plan.bound_gap_ratio,
+        caveats=caveats,
+        extra={
+            "promised_slowdown_ratio": seen.promised_slowdown_ratio,
+            "promised_saving_ratio": seen.promised_saving_ratio,
+            "slowdown_interval": seen.slowdown_interval,
+            "saving_interval": seen.saving_interval,
+            "is_within_budget": seen.is_within_budget,
+            "pair_count": len(seen.pairs),
+            "guard_band_ratio": plan.guard_band_ratio,
+            **extra,
+        },
+    )
