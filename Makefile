@@ -26,6 +26,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 demo: .venv/run.stamp
 	$(BIN)/joulewise tune --max-slowdown 0.6% --out runs/demo
+	@echo 'To go on: . .venv/bin/activate; joulewise --help'
 
 test: .venv/dev.stamp
 	$(BIN)/python -m pytest -m "not integration" -n 2 --dist worksteal

@@ -170,7 +170,9 @@ def test_a_plan_of_another_device_is_not_verified(joulewise: Joulewise, sweep_cs
     joulewise("plan", sweep_csv, "--workload", "gpt3-xl", "--out", "plan.json")
     joulewise("plan", sweep_csv, "--out", "plan.json")
 
-    said = joulewise("verify", "plan.json", "--workload", "gpt3-xl", "--json")
+    said = joulewise(
+        "verify", "plan.json", "--workload", "gpt3-xl", "--device", "virtual:rtx3080ti", "--json"
+    )
 
     assert (1, "device_name") == (said.code, said.document["field"])
 

@@ -84,7 +84,9 @@ def test_the_stages_in_a_row_agree_with_each_other(joulewise: Joulewise) -> None
     reported = joulewise("report", ".", "--json")
 
     assert (0, 0, 0) == (planned.code, verified.code, reported.code)
-    assert planned.document["saving_ratio"] == reported.document["saving_ratio"]
+    assert planned.document["saving_ratio"] == reported.document["promised_saving_ratio"]
+    for figure in ("saving_ratio", "slowdown_ratio", "energy_j", "time_s", "status", "caveats"):
+        assert verified.document[figure] == reported.document[figure]
     assert (
         read_verification(Path("verification.json")).saving_ratio
         == (verified.document["saving_ratio"])
@@ -97,15 +99,15 @@ def test_a_plan_by_hand_reads_like_this(joulewise: Joulewise, sweep_csv: Path) -
 
     assert 0 == said.code
     assert said.out == snapshot("""\
-setting                time  energy  slowdown  saving
-Baseline                3 s   400 J   +0.00 %   0.0 %
-Best static point       3 s   375 J   +0.00 %   6.2 %
-Best pass-level plan    3 s   375 J   +0.00 %   6.2 %
-Chosen plan, promised   3 s   335 J   +0.00 %  16.2 %
+setting                   time    energy  slowdown  saving
+Baseline               3.000 s  400.00 J   +0.00 %   0.0 %
+Best static point      3.000 s  375.00 J   +0.00 %   6.2 %
+Best pass-level plan   3.000 s  375.00 J   +0.00 %   6.2 %
+Chosen plan, promised  3.000 s  335.00 J   +0.00 %  16.2 %
 
 Caveats
   NotVerified: This plan has not been run.
-    The figures are the plan's own; nobody has run it afresh. Run `joulewise verify`.
+    The figures are the plan's own; nobody has run it afresh. Run joulewise verify on the device.
   NoUncertainty: The table has no standard deviations.
     Without scatter in the table, lucky outliers cannot be told from good points. Measure each cell
     more than once and keep the standard deviation.
@@ -113,7 +115,8 @@ Caveats
     Each kernel is timed alone; changing clocks between kernels takes time on real GPUs. Prefer a
     coarser granularity on hardware that switches slowly.
 
-The plan promises 16.2 % less energy at +0.00 % time (proven best in this table).
+Promised, not verified: 16.2\u202f% less energy at +0.00\u202f% time (allowed: +0.00\u202f%), 10.0 percentage \n\
+points more than the best single operating point saves. Workload: each kernel once; proven best.
 """)
 
 
@@ -130,6 +133,7 @@ def test_a_plan_by_hand_as_json(joulewise: Joulewise, sweep_csv: Path) -> None:
             "energy_j": 335.0,
             "time_s": 3.0,
             "bound_gap_ratio": 0.0,
+            "max_slowdown_ratio": 0.0,
             "guard_band_ratio": 0.0,
             "baseline_time_s": 3.0,
             "baseline_energy_j": 400.0,
@@ -144,7 +148,7 @@ def test_a_plan_by_hand_as_json(joulewise: Joulewise, sweep_csv: Path) -> None:
                     "kind": "NotVerified",
                     "seen": "This plan has not been run.",
                     "why": "The figures are the plan's own; nobody has run it afresh.",
-                    "helps": "Run `joulewise verify`.",
+                    "helps": "Run joulewise verify on the device.",
                 },
                 {
                     "kind": "NoUncertainty",
@@ -159,6 +163,9 @@ def test_a_plan_by_hand_as_json(joulewise: Joulewise, sweep_csv: Path) -> None:
                     "helps": "Prefer a coarser granularity on hardware that switches slowly.",
                 },
             ],
+            "workload": "each kernel once",
+            "device_name": "not named in a CSV file",
+            "objective": "energy",
             "points": [
                 {
                     "kernel": "a",
@@ -267,6 +274,56 @@ def test_listings_and_help_exit_with_0(joulewise: Joulewise, arguments: tuple[st
 
     assert 0 == said.code
     assert said.out
+
+
+def test_a_sweep_of_another_batch_size_is_not_planned(joulewise: Joulewise) -> None:
+    joulewise("measure", "--workload", "gpt3-xl,batch=8", "--out", "small.parquet", *FEW_POINTS)
+
+    said = joulewise("plan", "small.parquet", "--workload", "gpt3-xl", "--json")
+
+    assert (1, "workload") == (said.code, said.document["field"])
+    assert "gpt3-xl,batch=8" in str(said.document["message"])
+
+
+def test_a_plan_is_verified_on_the_device_it_was_made_on(joulewise: Joulewise) -> None:
+    device = "virtual:rtx3080ti,noise=0,seed=5"
+    joulewise("measure", "--device", device, "--out", "sweep.parquet", *FEW_POINTS)
+    joulewise("plan", "sweep.parquet", "--workload", "gpt3-xl", "--out", "plan.json")
+
+    said = joulewise("verify", "plan.json", "--pairs", "2", "--out", "verification.json", "--json")
+
+    assert 0 == said.code
+    assert device == read_verification(Path("verification.json")).device
+
+
+def test_a_plan_of_an_imported_table_says_why_it_cannot_be_verified(
+    joulewise: Joulewise, sweep_csv: Path
+) -> None:
+    joulewise("plan", sweep_csv, "--out", "plan.json")
+
+    said = joulewise("verify", "plan.json", "--json")
+
+    assert (1, "workload") == (said.code, said.document["field"])
+    assert "cannot run them" in str(said.document["message"])
+
+
+def test_a_sweep_that_is_measured_over_is_kept(joulewise: Joulewise, tmp_path: Path) -> None:
+    joulewise("measure", "--out", "sweep.parquet", *FEW_POINTS)
+    first = (tmp_path / "sweep.parquet").read_bytes()
+
+    joulewise(
+        "measure", "--out", "sweep.parquet", "--device", "virtual:rtx3080ti,seed=9", *FEW_POINTS
+    )
+
+    assert first == (tmp_path / "sweep.parquet.former").read_bytes()
+    assert first != (tmp_path / "sweep.parquet").read_bytes()
+
+
+def test_measuring_can_fail_on_the_doubts_of_its_cells(joulewise: Joulewise) -> None:
+    said = joulewise("measure", "--out", "s.parquet", "--fail-on", "PowerCapped", *FEW_POINTS)
+
+    assert 2 == said.code
+    assert "PowerCapped" in said.out
 
 
 A100 = ("--kernel", "application", "--sm-clock", "sm_app_clock", "--time", "run_time")

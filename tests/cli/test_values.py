@@ -20,7 +20,7 @@ def test_a_share_and_a_percentage_mean_the_same(text: str, expected: float) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["5", "1.5", "fast", "", "%", "nan", "inf", "nan%", "-100%", "0,6"]
+    "text", ["5", "1.5", "fast", "", "%", "nan", "inf", "nan%", "-100%", "0,6", "1_0%", "\uff11%"]
 )
 def test_what_is_no_budget_is_refused(text: str) -> None:
     with pytest.raises(InputError) as caught:

@@ -1,4 +1,3 @@
-
 """What people read when a file is wrong: one sentence with file, row and field, and a hint."""
 
 from __future__ import annotations
@@ -209,7 +208,7 @@ def test_a_bad_workload_names_the_field(tmp_path: Path) -> None:
             "empty group": 'bad.json, field \'launches[0].launches\': there are no launches | Write {"kernel": "…"} items.',
             "neither": 'bad.json, field \'launches[0]\': neither a kernel nor a group of launches is given | Write {"kernel": "…"} or {"repeat": 24, "launches": […]}.',
             "both": "bad.json, field 'launches[0].kernel': a group of launches takes no kernel of its own | Give the kernel to the launches inside.",
-            "endless": "bad.json, field 'launches[0].repeat': the iteration is longer than 10000000 launches | One iteration is meant, not a whole training run.",
+            "endless": "bad.json, field 'launches[0].repeat': the iteration is longer than 1000000 launches | One iteration is meant, not a whole training run.",
             "deep": "bad.json, field 'launches': groups are nested more than 50 deep | Write fewer, longer groups.",
             "abyss": "bad.json, field 'schema_version': this must be a whole number, not a list | See the page on file formats.",
         }

@@ -24,7 +24,8 @@ def test_a_promise_that_held_is_told_beside_the_best_single_point(make_inputs: M
     inputs = make_inputs(max_slowdown_ratio=0.05)
     assert _verdict(inputs) == snapshot("""\
 Verified on fresh runs: 15.2 % less energy at +3.88 % time (allowed: +5.00 %), 12.2
-percentage points more than the best single operating point saves.\
+percentage points more than the best single operating point saves; 15.7 % had been
+promised.\
 """)
 
 
@@ -54,7 +55,8 @@ def test_a_plan_that_a_single_point_beats_says_so(make_inputs: Make) -> None:
     poor = replace(inputs.verification, saving_ratio=0.01, saving_interval=low)
     assert _verdict(replace(inputs, verification=poor)) == snapshot("""\
 Verified on fresh runs: 1.0 % less energy at +3.88 % time (allowed: +5.00 %), 2.0
-percentage points less than the best single operating point saves.\
+percentage points less than the best single operating point saves; 15.7 % had been
+promised.\
 """)
 
 
@@ -76,7 +78,8 @@ def test_a_budget_within_the_interval_is_left_open(make_inputs: Make) -> None:
     unclear = replace(inputs.verification, slowdown_ratio=1.0058, slowdown_interval=span)
     assert _verdict(replace(inputs, verification=unclear)) == snapshot("""\
 Fresh runs show 10.2 % less energy at +0.58 % time (allowed: +0.60 %; +0.62 % is not
-excluded), 7.2 percentage points more than the best single operating point saves.\
+excluded), 7.2 percentage points more than the best single operating point saves; 10.7 %
+had been promised.\
 """)
 
 
@@ -102,7 +105,8 @@ percentage points more than the best single operating point saves.\
 def test_a_plan_without_budget_says_so(make_inputs: Make) -> None:
     assert _verdict(make_inputs(max_slowdown_ratio=None)) == snapshot("""\
 Verified on fresh runs: 19.5 % less energy at +32.85 % time (no bound on time), 7.1
-percentage points more than the best single operating point saves.\
+percentage points more than the best single operating point saves; 20.0 % had been
+promised.\
 """)
 
 

@@ -94,7 +94,26 @@ def test_clocks_are_rounded_down_to_what_drivers_print(
 def test_a_column_whose_name_holds_a_colon_is_found(tmp_path: Path) -> None:
     sweep = import_one(tmp_path, "time:ms,e", "3,1", time="time:ms", energy="e")
 
-    assert 3.0 == sweep.time_s.item()
+    assert 0.003 == sweep.time_s.item()
+
+
+@pytest.mark.parametrize(
+    ("column", "expected_s"),
+    [("ms", 0.012), ("run_time_ms", 0.012), ("Time [us]", 12e-6), ("t", 12.0), ("items", 12.0)],
+)
+def test_a_unit_in_the_name_of_a_column_is_heeded(
+    tmp_path: Path, column: str, expected_s: float
+) -> None:
+    sweep = import_one(tmp_path, f"{column},e", "12,1", time=column, energy="e")
+
+    assert pytest.approx(expected_s) == sweep.time_s.item()
+
+
+def test_energy_and_power_at_once_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        import_one(tmp_path, "t,e,p", "3,1,2", time="t", energy="e", power="p")
+
+    assert "energy and power are both named" in str(caught.value)
 
 
 def test_several_columns_may_name_the_kernel_and_the_power_limit_may_be_the_knob(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from joulewise.cli.verdicts import plan_caveats
 from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.plan import PlanRequest
 from joulewise.domain.ports import no_progress
@@ -56,7 +57,15 @@ def test_the_plan_keeps_its_budget_in_truth(result: TuneResult) -> None:
 def test_rivals_are_judged_by_cells_measured_beside_the_plan(result: TuneResult) -> None:
     bases = {row.role: row.basis for row in result.comparison}
 
-    assert "re-measured" == bases[Role.BASELINE] == bases[Role.BEST_STATIC] == bases[Role.BEST_PASS]
+    assert "measured again beside the plan" == bases[Role.BEST_STATIC] == bases[Role.BEST_PASS]
+
+
+def test_the_rows_of_the_comparison_agree_with_their_ratios(result: TuneResult) -> None:
+    baseline = result.comparison[0]
+
+    for row in result.comparison:
+        assert pytest.approx(row.slowdown_ratio) == row.time_s / baseline.time_s
+        assert pytest.approx(row.saving_ratio) == 1 - row.energy_j / baseline.energy_j
 
 
 def test_every_rival_around_the_budget_is_measured_afresh(result: TuneResult) -> None:
@@ -82,7 +91,7 @@ def test_every_rival_around_the_budget_is_measured_afresh(result: TuneResult) ->
 
 def test_a_plan_of_fresh_cells_is_not_called_biased(tmp_path: Path) -> None:
     quiet = tuned(tmp_path, "virtual:rtx3080ti,noise=0")
-    kinds = {caveat.kind for caveat in quiet.caveats}
+    kinds = {caveat.kind for caveat in plan_caveats(quiet.plan, quiet.verification)}
 
     assert CaveatKind.SELECTION_BIAS not in kinds
     assert CaveatKind.PROMISE_NOT_SHOWN not in kinds

@@ -62,7 +62,8 @@ MaxSlowdown = Annotated[
     typer.Option(
         "--max-slowdown",
         envvar="JOULEWISE_MAX_SLOWDOWN",
-        help="Time budget: 0.006 and 0.6% both mean 0.6 % more time; values above 1 need %.",
+        help="Time budget against the baseline: 0.006 and 0.6% both mean 0.6 % more time; values "
+        "above 1 need %. Default: 0 for energy, none for the other objectives.",
     ),
 ]
 SmClocks = Annotated[

@@ -31,15 +31,20 @@ def seconds(time_s: float) -> str:
     """A time with four digits and a fitting unit."""
     for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
         if time_s * factor >= 1 or unit == "µs":
-            return f"{time_s * factor:.4g} {unit}"
+            return f"{_digits(time_s * factor, 4)} {unit}"
     return f"{time_s:.4g} s"
+
+
+def _digits(value: float, count: int) -> str:
+    """So many digits, zeros at the end too: a column reads with one precision."""
+    return f"{value:#.{count}g}".removesuffix(".")
 
 
 def joules(energy_j: float) -> str:
     """An energy with five digits and a fitting unit."""
     for factor, unit in ((1e-6, "MJ"), (1e-3, "kJ"), (1, "J"), (1e3, "mJ")):
         if energy_j * factor >= 1 or unit == "mJ":
-            return f"{energy_j * factor:.5g} {unit}"
+            return f"{_digits(energy_j * factor, 5)} {unit}"
     return f"{energy_j:.5g} J"
 
 
@@ -49,6 +54,11 @@ def visible(text: str) -> str:
         letter if letter.isprintable() or letter in "\n\u00a0\u202f" else ascii(letter)[1:-1]
         for letter in text
     )
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 kernel`, `46 kernels`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def table(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from joulewise.cli.render import joules, percent, seconds, signed_percent
 from joulewise.domain.caveats import CaveatKind
-from joulewise.domain.plan import FrontierPoint, Interval, Plan, Status, Verification
+from joulewise.domain.plan import FrontierPoint, Interval, Objective, Plan, Status, Verification
 from joulewise.report.compare import ComparisonRow
 from joulewise.report.verdict import verdict
 
-_ROWS_SHOWN_COUNT = 20
+_BUDGETS_RATIO = (
+    *(-0.02, -0.01, -0.005, 0.0, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03),
+    *(0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0),
+)
+_ROUNDING_RATIO = 1e-12
 
 
 def comparison_rows(rows: Sequence[ComparisonRow]) -> Iterator[tuple[str, ...]]:
@@ -27,11 +32,13 @@ def comparison_rows(rows: Sequence[ComparisonRow]) -> Iterator[tuple[str, ...]]:
 
 
 def frontier_rows(points: Sequence[FrontierPoint]) -> Iterator[tuple[str, ...]]:
-    """time, energy, slowdown, saving: at most twenty, spread evenly, both ends included."""
-    last = len(points) - 1
-    shown = min(len(points), _ROWS_SHOWN_COUNT)
-    indices = sorted({round(i * last / max(1, shown - 1)) for i in range(shown)})
-    for point in (points[index] for index in indices):
+    """time, energy, slowdown, saving: the best within each of a row of budgets, and both ends."""
+    slowdowns = [point.slowdown_ratio for point in points]
+    budgets = [
+        bisect_right(slowdowns, 1 + budget + _ROUNDING_RATIO) - 1 for budget in _BUDGETS_RATIO
+    ]
+    shown = sorted({0, len(points) - 1, *(index for index in budgets if index >= 0)})
+    for point in (points[index] for index in shown):
         yield (
             seconds(point.time_s),
             joules(point.energy_j),
@@ -62,21 +69,24 @@ def _interval(interval: Interval, *, offset: float = 0) -> str:
     return f"{low} … {high}"
 
 
-def plan_sentence(plan: Plan, out: Path | None) -> str:
-    """What the plan promises."""
-    if plan.status is Status.NO_GAIN:
-        return "Leave the clocks alone: no setting saves energy within the budget."
-    proven = "proven best in this table" if plan.status is Status.OPTIMAL else "good, not proven"
-    kept = (
-        f", {percent(plan.guard_band_ratio, 2)} of the time kept back as a guard band"
-        if plan.guard_band_ratio > 0
-        else ""
-    )
-    where = f"; written to {out}" if out is not None else ""
-    return (
-        f"The plan promises {percent(plan.saving_ratio)} less energy at "
-        f"{signed_percent(plan.slowdown_ratio - 1)} time ({proven}{kept}){where}."
-    )
+def plan_sentence(plan: Plan, rows: Sequence[ComparisonRow], out: Path | None) -> str:
+    """What the plan promises, for which work, and how sure that is."""
+    parts = [f"Workload: {plan.workload}"]
+    if plan.status is not Status.NO_GAIN:
+        parts.append("proven best" if plan.status is Status.OPTIMAL else "good, not proven best")
+    if plan.request.objective in (Objective.EDP, Objective.ED2P):
+        parts.append(_product(plan))
+    if plan.guard_band_ratio > 0:
+        parts.append(f"{percent(plan.guard_band_ratio, 2)} of the time kept back as a guard band")
+    if out is not None:
+        parts.append(f"written to {out}")
+    return f"{verdict(plan, None, rows)} {'; '.join(parts)}."
+
+
+def _product(plan: Plan) -> str:
+    exponent = 1 if plan.request.objective is Objective.EDP else 2
+    product = (1 - plan.saving_ratio) * plan.slowdown_ratio**exponent
+    return f"{plan.request.objective} {product:.3f} of the baseline's"
 
 
 def tune_sentence(plan: Plan, seen: Verification, rows: Sequence[ComparisonRow]) -> str:

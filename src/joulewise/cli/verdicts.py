@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from statistics import median
 
 from rich.console import Console
 
@@ -30,6 +29,8 @@ def plan_outcome(
 ) -> Outcome:
     """Figures of fresh runs where there are any, with the promise beside them.
 
+    Times and energies are the ratios times the plan's baseline, as in the table for people:
+    runs differ by a common shift, so only ratios carry over from one to another.
     A saving whose interval includes zero is none: the status is then `no_gain`.
     """
     caveats = plan_caveats(plan, seen)
@@ -43,15 +44,15 @@ def plan_outcome(
             time_s=plan.time_s,
             bound_gap_ratio=plan.bound_gap_ratio,
             caveats=caveats,
-            extra=extra,
+            extra={**_frame(plan), **extra},
         )
     return Outcome(
         status=plan.status if seen.saving_interval.low_ratio > 0 else Status.NO_GAIN,
         render=render,
         slowdown_ratio=seen.slowdown_ratio,
         saving_ratio=seen.saving_ratio,
-        energy_j=median(pair.plan_energy_j for pair in seen.pairs),
-        time_s=median(pair.plan_time_s for pair in seen.pairs),
+        energy_j=(1 - seen.saving_ratio) * plan.baseline_energy_j,
+        time_s=seen.slowdown_ratio * plan.baseline_time_s,
         bound_gap_ratio=plan.bound_gap_ratio,
         caveats=caveats,
         extra={
@@ -61,7 +62,20 @@ def plan_outcome(
             "saving_interval": seen.saving_interval,
             "is_within_budget": seen.is_within_budget,
             "pair_count": len(seen.pairs),
-            "guard_band_ratio": plan.guard_band_ratio,
+            **_frame(plan),
             **extra,
         },
     )
+
+
+def _frame(plan: Plan) -> dict[str, object]:
+    """What the figures are of."""
+    return {
+        "workload": plan.workload,
+        "device_name": plan.device_name,
+        "objective": plan.request.objective,
+        "max_slowdown_ratio": plan.request.max_slowdown_ratio,
+        "baseline_time_s": plan.baseline_time_s,
+        "baseline_energy_j": plan.baseline_energy_j,
+        "guard_band_ratio": plan.guard_band_ratio,
+    }

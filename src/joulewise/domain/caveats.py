@@ -77,7 +77,7 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     ),
     CaveatKind.NOT_VERIFIED: (
         "The figures are the plan's own; nobody has run it afresh.",
-        "Run `joulewise verify`.",
+        "Run joulewise verify on the device.",
     ),
     CaveatKind.OTHER_PROCESS_ON_GPU: (
         "Another process drew power and took time on the same GPU.",
@@ -97,7 +97,7 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     ),
     CaveatKind.SELECTION_BIAS: (
         "The best of many noisy numbers is partly luck; fresh runs will promise less.",
-        "Use `joulewise tune`, or plan with the guard band and verify.",
+        "Use joulewise tune, or plan with the guard band and verify.",
     ),
     CaveatKind.SIMULATED_DEVICE: (
         "The figures come from a physics model, not from hardware.",

@@ -105,7 +105,9 @@ def _one_per_kind(*caveats: Caveat) -> tuple[Caveat, ...]:
 
 def _of_plan(sweep: Sweep, solution: Solution, launches: tuple[PlannedLaunch, ...]) -> list[Caveat]:
     """Doubts about the plan as a whole."""
-    caveats = [Caveat(kind=CaveatKind.NOT_VERIFIED, seen="This plan has not been run.")]
+    caveats = []
+    if solution.status is not Status.NO_GAIN:
+        caveats.append(Caveat(kind=CaveatKind.NOT_VERIFIED, seen="This plan has not been run."))
     if sweep.source.is_simulated:
         seen = f"The sweep comes from {sweep.source.device_name}, a virtual device."
         caveats.append(Caveat(kind=CaveatKind.SIMULATED_DEVICE, seen=seen))

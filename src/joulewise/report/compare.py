@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import median
 
 import numpy as np
 
@@ -157,21 +156,21 @@ def equal_slowdown_ratio(plan: Plan, verification: Verification | None) -> float
 def comparison_rows(inputs: ReportInputs) -> tuple[ComparisonRow, ...]:
     """Baseline, best static point, best pass-level plan, promised and verified plan.
 
-    The rivals are the best within `equal_slowdown_ratio`, of the cells measured afresh beside
-    the plan where there are any, else of the sweep; chosen from the numbers that they are
+    The rivals are the best within `equal_slowdown_ratio`, of the table that they are judged by
+    (`ReportInputs.rivals`), else of the sweep; chosen from the numbers that they are
     judged by, they are flattered, the plan's verified row is not. Ratios are against the
-    baseline of a row's own basis, which shifts between measuring runs. Rows that nothing is
-    known about are left out. Raises PlanError where plan and sweep do not fit.
+    baseline of a row's own basis, for times shift between measuring runs; times and energies
+    are these ratios of the plan's baseline, so that a table agrees with itself. Rows that
+    nothing is known about are left out. Raises PlanError where plan and sweep do not fit.
     """
     plan, verification = inputs.plan, inputs.verification
     limit_ratio = equal_slowdown_ratio(plan, verification)
-    sweep, passes, basis = inputs.sweep, inputs.pass_frontier, "sweep"
-    if inputs.remeasured is not None:
-        sweep, passes, basis = inputs.remeasured, inputs.remeasured_pass_frontier, "re-measured"
-    statics = static_points(plan, sweep)
-    rows = [_baseline_row(next(s for s in statics if s.point == sweep.baseline), basis)]
-    rows += _best_static_rows(statics, limit_ratio, basis)
-    rows += _best_pass_rows(passes, limit_ratio, basis)
+    sweep, passes, basis = inputs.sweep, inputs.pass_frontier, inputs.rivals_basis
+    if inputs.rivals is not None:
+        sweep, passes = inputs.rivals, inputs.rivals_pass_frontier
+    rows = [_baseline_row(plan)]
+    rows += _best_static_rows(plan, static_points(plan, sweep), limit_ratio, basis)
+    rows += _best_pass_rows(plan, passes, limit_ratio, basis)
     rows.append(_promised_row(plan))
     if verification is not None:
         rows.append(_verified_row(plan, verification))
@@ -212,21 +211,21 @@ def _kernel_saving(
     )
 
 
-def _baseline_row(baseline: StaticPoint, basis: str) -> ComparisonRow:
+def _baseline_row(plan: Plan) -> ComparisonRow:
     return ComparisonRow(
         role=Role.BASELINE,
         label="Baseline",
-        clocks=setting(baseline.point),
-        basis=basis,
-        time_s=baseline.time_s,
-        energy_j=baseline.energy_j,
+        clocks=setting(plan.baseline),
+        basis="plan",
+        time_s=plan.baseline_time_s,
+        energy_j=plan.baseline_energy_j,
         slowdown_ratio=1.0,
         saving_ratio=0.0,
     )
 
 
 def _best_static_rows(
-    statics: Sequence[StaticPoint], limit_ratio: float, basis: str
+    plan: Plan, statics: Sequence[StaticPoint], limit_ratio: float, basis: str
 ) -> tuple[ComparisonRow, ...]:
     within = [s for s in statics if s.slowdown_ratio <= limit_ratio + _ROUNDING_RATIO]
     if not within:
@@ -238,8 +237,8 @@ def _best_static_rows(
             label="Best static point",
             clocks=setting(best.point),
             basis=basis,
-            time_s=best.time_s,
-            energy_j=best.energy_j,
+            time_s=best.slowdown_ratio * plan.baseline_time_s,
+            energy_j=(1.0 - best.saving_ratio) * plan.baseline_energy_j,
             slowdown_ratio=best.slowdown_ratio,
             saving_ratio=best.saving_ratio,
         ),
@@ -247,7 +246,7 @@ def _best_static_rows(
 
 
 def _best_pass_rows(
-    frontier: Sequence[FrontierPoint], limit_ratio: float, basis: str
+    plan: Plan, frontier: Sequence[FrontierPoint], limit_ratio: float, basis: str
 ) -> tuple[ComparisonRow, ...]:
     within = [p for p in frontier if p.slowdown_ratio <= limit_ratio + _ROUNDING_RATIO]
     if not within:
@@ -259,8 +258,8 @@ def _best_pass_rows(
             label="Best pass-level plan",
             clocks="one operating point per pass",
             basis=basis,
-            time_s=best.time_s,
-            energy_j=best.energy_j,
+            time_s=best.slowdown_ratio * plan.baseline_time_s,
+            energy_j=(1.0 - best.saving_ratio) * plan.baseline_energy_j,
             slowdown_ratio=best.slowdown_ratio,
             saving_ratio=best.saving_ratio,
         ),
@@ -286,8 +285,8 @@ def _verified_row(plan: Plan, verification: Verification) -> ComparisonRow:
         label="Chosen plan, verified",
         clocks=clocks_in_use(plan.launches),
         basis=f"{len(verification.pairs)} fresh pairs",
-        time_s=median(pair.plan_time_s for pair in verification.pairs),
-        energy_j=median(pair.plan_energy_j for pair in verification.pairs),
+        time_s=verification.slowdown_ratio * plan.baseline_time_s,
+        energy_j=(1.0 - verification.saving_ratio) * plan.baseline_energy_j,
         slowdown_ratio=verification.slowdown_ratio,
         saving_ratio=verification.saving_ratio,
         slowdown_interval=verification.slowdown_interval,

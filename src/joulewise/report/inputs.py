@@ -27,9 +27,10 @@ class ReportInputs:
 
     `sweep` is the table that `plan` was made from and holds every cell that it uses. The
     frontiers are per iteration and against the same baseline, time ascending; an empty one
-    is left out. `remeasured` holds cells that were measured afresh in one run beside the plan;
-    where there is one, the plan's rivals are judged by it and not by the sweep. Static points,
-    comparison and saving by kernel follow from these (`report.compare`).
+    is left out. `rivals` is the table that the plan's rivals are judged by where it is not the
+    sweep itself: cells measured afresh beside the plan, or the sweep as the plan saw it,
+    calmed by the model; `rivals_basis` says which. Static points, comparison and saving by
+    kernel follow from these (`report.compare`).
     """
 
     plan: Plan
@@ -37,6 +38,7 @@ class ReportInputs:
     verification: Verification | None = None
     kernel_frontier: tuple[FrontierPoint, ...] = ()
     pass_frontier: tuple[FrontierPoint, ...] = ()
-    remeasured: Sweep | None = None
-    remeasured_pass_frontier: tuple[FrontierPoint, ...] = ()
+    rivals: Sweep | None = None
+    rivals_pass_frontier: tuple[FrontierPoint, ...] = ()
+    rivals_basis: str = "sweep"
     provenance: Provenance

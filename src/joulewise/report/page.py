@@ -83,7 +83,7 @@ def render_report(inputs: ReportInputs) -> str:
             plan=inputs.plan,
             sweep=inputs.sweep,
             verification=inputs.verification,
-            remeasured=inputs.remeasured,
+            rivals_basis=inputs.rivals_basis,
             provenance=inputs.provenance,
             verdict=verdict(inputs.plan, inputs.verification, rows),
             origin=origin(inputs.sweep.source),

@@ -37,6 +37,7 @@ def _verified(plan: Plan, verification: Verification, rows: Sequence[ComparisonR
         )
     budget_ratio = plan.request.max_slowdown_ratio
     lead = _lead_over_static(verification.saving_ratio, saving_span, rows)
+    lead += _missed_promise(plan, saving_span)
     if budget_ratio is None or span.high_ratio <= 1.0 + budget_ratio:
         return f"Verified on fresh runs: {saved} at {time}{_allowed(plan)}{lead}."
     if span.low_ratio > 1.0 + budget_ratio:
@@ -45,6 +46,13 @@ def _verified(plan: Plan, verification: Verification, rows: Sequence[ComparisonR
         f"Fresh runs show {saved} at {time} (allowed: {change(1.0 + budget_ratio)}; "
         f"{change(span.high_ratio)} is not excluded){lead}."
     )
+
+
+def _missed_promise(plan: Plan, interval: Interval) -> str:
+    """A promise of energy that fresh runs exclude is said, also where the budget held."""
+    if plan.saving_ratio <= interval.high_ratio + _LEAST_SHOWN_RATIO:
+        return ""
+    return f"; {percent(plan.saving_ratio, digit_count=1)} had been promised"
 
 
 def _as_promised(plan: Plan) -> Interval:

@@ -11,7 +11,7 @@ from joulewise.store.fingerprint import sweep_sha256
 from joulewise.store.sweep_csv import sweep_csv, sweep_from_csv
 from joulewise.store.sweep_parquet import sweep_from_parquet, sweep_parquet
 
-__all__ = ["read_sweep", "sweep_sha256", "write_sweep_csv", "write_sweep_parquet"]
+__all__ = ["read_sweep", "replace_sweep", "sweep_sha256", "write_sweep_csv", "write_sweep_parquet"]
 
 
 def read_sweep(path: Path) -> Sweep:
@@ -33,6 +33,22 @@ def write_sweep_parquet(sweep: Sweep, path: Path) -> None:
         InputError: the place cannot be written to.
     """
     write_atomically(path, sweep_parquet(sweep))
+
+
+def replace_sweep(sweep: Sweep, path: Path) -> None:
+    """Write a sweep where another may lie; that one is kept as `NAME.former`.
+
+    A sweep takes days on hardware, and giving one command twice must not lose it.
+
+    Raises:
+        InputError: the place cannot be written to.
+    """
+    content = sweep_parquet(sweep)
+    if path.is_file():
+        former = read_bytes(path)
+        if former != content:
+            write_atomically(path.with_name(f"{path.name}.former"), former)
+    write_atomically(path, content)
 
 
 def write_sweep_csv(sweep: Sweep, path: Path) -> None:

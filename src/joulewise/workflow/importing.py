@@ -9,7 +9,7 @@ from pathlib import Path
 from joulewise.domain.sweep import Sweep
 from joulewise.store.atomic import require_place
 from joulewise.store.importers import import_csv, import_kernel_tuner, import_perseus
-from joulewise.store.sweeps import write_sweep_parquet
+from joulewise.store.sweeps import replace_sweep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,5 +62,5 @@ def import_perseus_to_file(file: Path, out: Path) -> Sweep:
 
 
 def _written(sweep: Sweep, out: Path) -> Sweep:
-    write_sweep_parquet(sweep, out)
+    replace_sweep(sweep, out)
     return sweep

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from joulewise.control.lease import hold
 from joulewise.control.state import default_state_dir
+from joulewise.domain.caveats import Caveat
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.ports import Lease, Progress
 from joulewise.domain.session import DeviceSession
@@ -17,7 +19,7 @@ from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.sweep import measure_sweep
 from joulewise.store.atomic import require_place
 from joulewise.store.cells import CellJournal
-from joulewise.store.sweeps import write_sweep_parquet
+from joulewise.store.sweeps import replace_sweep
 from joulewise.workflow.devices import open_session, points_to_measure
 from joulewise.workflow.workloads import load_workload, source_files
 
@@ -50,6 +52,20 @@ def measure_to_file(job: MeasureJob, progress: Progress) -> Sweep:
         sweep = sweep_to_file(session, lease, workload, points, job.out, journal, progress)
         journal.close(finished=True)
     return sweep
+
+
+def doubts_of_cells(sweep: Sweep) -> tuple[Caveat, ...]:
+    """Caveats of the sweep and, counted by kind, of its cells."""
+    counts = Counter(
+        kind
+        for caveats in sweep.cell_caveats.values()
+        for kind in {caveat.kind for caveat in caveats}
+    )
+    cell_count = int(sweep.is_present.sum())
+    counted = (
+        Caveat(kind=kind, seen=f"{counts[kind]} of {cell_count} cells.") for kind in sorted(counts)
+    )
+    return (*sweep.caveats, *counted)
 
 
 def journal_header(
@@ -87,5 +103,5 @@ def sweep_to_file(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tel
         progress=progress,
         workload=workload.name,
     )
-    write_sweep_parquet(sweep, out)
+    replace_sweep(sweep, out)
     return sweep

@@ -9,7 +9,7 @@ from joulewise.domain.caveats import Caveat
 from joulewise.domain.plan import FrontierPoint, Granularity, Plan, PlanRequest
 from joulewise.domain.points import OperatingPoint
 from joulewise.plan.frontier import frontier
-from joulewise.plan.make import frontier_caveats, make_plan, plan_from_choice
+from joulewise.plan.make import EACH_KERNEL_ONCE, frontier_caveats, make_plan, plan_from_choice
 from joulewise.plan.table import plan_table
 from joulewise.report.compare import ComparisonRow, comparison_rows
 from joulewise.store.atomic import require_place
@@ -17,7 +17,7 @@ from joulewise.store.documents import write_plan
 from joulewise.store.sweeps import read_sweep, sweep_sha256
 from joulewise.workflow.promise import plan_with_guard
 from joulewise.workflow.reporting import report_inputs
-from joulewise.workflow.workloads import load_optional_workload, source_files
+from joulewise.workflow.workloads import load_optional_workload, refuse_other_size, source_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,7 @@ class PlanResult:
 class FrontierResult:
     """A frontier and the doubts about the sweep it comes from."""
 
+    workload: str
     points: tuple[FrontierPoint, ...]
     caveats: tuple[Caveat, ...]
 
@@ -70,10 +71,13 @@ def plan_to_file(job: PlanJob) -> PlanResult:
         require_place(job.out, sources=source_files(job.sweep, workload=job.workload))
     sweep = read_sweep(job.sweep)
     workload = load_optional_workload(job.workload)
+    refuse_other_size(sweep.source.workload, workload, job.sweep)
     digest = sweep_sha256(sweep)
     has_scatter = sweep.time_std_s is not None and sweep.energy_std_j is not None
+    rivals = None
     if job.is_guarded and has_scatter:
         kept = plan_with_guard(sweep, workload, job.request)
+        rivals = kept.sweep
         plan = plan_from_choice(
             kept.sweep, workload, kept.table, kept.solution, sweep_sha256=digest
         )
@@ -81,7 +85,9 @@ def plan_to_file(job: PlanJob) -> PlanResult:
         plan = make_plan(sweep, workload, job.request, sweep_sha256=digest)
     result = PlanResult(
         plan=plan,
-        comparison=comparison_rows(report_inputs(plan, sweep)),
+        comparison=comparison_rows(
+            report_inputs(plan, sweep, rivals=rivals, rivals_basis="the sweep, calmed by the model")
+        ),
         points=planned_points(plan),
     )
     if job.out is not None:
@@ -110,5 +116,10 @@ def planned_points(plan: Plan) -> tuple[PlannedPoint, ...]:
 def frontier_of(path: Path, workload: str | None, granularity: Granularity) -> FrontierResult:
     """The whole energy-time frontier of a sweep file. Raises InputError, PlanError."""
     sweep = read_sweep(path)
-    table = plan_table(sweep, load_optional_workload(workload), granularity)
-    return FrontierResult(points=frontier(table), caveats=frontier_caveats(sweep, granularity))
+    launches = load_optional_workload(workload)
+    refuse_other_size(sweep.source.workload, launches, path)
+    table = plan_table(sweep, launches, granularity)
+    name = launches.name if launches is not None else EACH_KERNEL_ONCE
+    return FrontierResult(
+        workload=name, points=frontier(table), caveats=frontier_caveats(sweep, granularity)
+    )

@@ -175,6 +175,11 @@ def keep_promise(  # noqa: PLR0913 - what, how, and whom to tell
     )
 
 
+def calmed_sweep(sweep: Sweep) -> Sweep:
+    """The sweep pulled toward its model, as `plan_with_guard` sees it."""
+    return _calmed(sweep).sweep
+
+
 def plan_with_guard(sweep: Sweep, workload: Workload | None, request: PlanRequest) -> GuardedPlan:
     """Plan on a sweep alone: calm it, and hold back two standard errors of the calmed cells.
 

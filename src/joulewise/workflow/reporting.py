@@ -18,6 +18,7 @@ from joulewise.report.page import render_report
 from joulewise.store.atomic import write_atomically
 from joulewise.store.documents import plan_sha256, read_plan, read_verification
 from joulewise.store.sweeps import read_sweep, sweep_sha256
+from joulewise.workflow.promise import calmed_sweep
 from joulewise.workflow.workloads import workload_of_plan
 
 SWEEP_NAMES = ("sweep.parquet", "sweep.csv")
@@ -77,7 +78,10 @@ def read_inputs(folder: Path) -> ReportInputs:
             field="plan_sha256",
             hint=f"Verify this one: joulewise verify {plan_file} --out {verification_file}",
         )
-    return report_inputs(plan, sweep, verification, _read_remeasured(folder, plan))
+    rivals, basis = _read_remeasured(folder, plan), "measured again beside the plan"
+    if rivals is None and plan.guard_band_ratio > 0:
+        rivals, basis = calmed_sweep(sweep), "the sweep, calmed by the model"
+    return report_inputs(plan, sweep, verification, rivals=rivals, rivals_basis=basis)
 
 
 def _read_remeasured(folder: Path, plan: Plan) -> Sweep | None:
@@ -117,7 +121,9 @@ def report_inputs(
     plan: Plan,
     sweep: Sweep,
     verification: Verification | None = None,
-    remeasured: Sweep | None = None,
+    *,
+    rivals: Sweep | None = None,
+    rivals_basis: str = "sweep",
 ) -> ReportInputs:
     """The records of a report with the frontiers that belong beside them."""
     workload = workload_of_plan(plan)
@@ -127,10 +133,11 @@ def report_inputs(
         verification=verification,
         kernel_frontier=frontier(plan_table(sweep, workload, Granularity.KERNEL)),
         pass_frontier=frontier(plan_table(sweep, workload, Granularity.PASS)),
-        remeasured=remeasured,
-        remeasured_pass_frontier=(
-            frontier(plan_table(remeasured, workload, Granularity.PASS)) if remeasured else ()
+        rivals=rivals,
+        rivals_pass_frontier=(
+            frontier(plan_table(rivals, workload, Granularity.PASS)) if rivals else ()
         ),
+        rivals_basis=rivals_basis if rivals else "sweep",
         provenance=Provenance(
             joulewise_version=__version__, written_on=datetime.now(tz=UTC).date().isoformat()
         ),

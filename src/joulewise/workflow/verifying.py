@@ -10,12 +10,14 @@ from joulewise.control.state import default_state_dir
 from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Plan, Verification
 from joulewise.domain.ports import Gpu, GpuIdentity, Progress
+from joulewise.domain.workload import Workload
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.verify import verify_plan
 from joulewise.store.atomic import require_place
 from joulewise.store.documents import plan_sha256, read_plan, write_verification
 from joulewise.workflow.devices import open_session
-from joulewise.workflow.workloads import load_workload, source_files
+from joulewise.workflow.workloads import load_workload, refuse_other_size, source_files
+from joulewise.workload.builtin import is_builtin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ def verify_to_file(job: VerifyJob, progress: Progress) -> VerifyResult:
     plan = read_plan(job.plan)
     if job.out is not None:
         require_place(job.out, sources=source_files(job.plan, workload=job.workload))
-    workload = load_workload(job.workload if job.workload is not None else plan.workload)
+    workload = _workload_to_run(job, plan)
     session = open_session(job.device if job.device is not None else plan.device, workload)
     _refuse_other_device(plan, session.gpu.identity, job.plan)
     lacking = [one.kernel for one in plan.launches if one.kernel not in session.runner.kernels]
@@ -66,6 +68,24 @@ def verify_to_file(job: VerifyJob, progress: Progress) -> VerifyResult:
     if job.out is not None:
         write_verification(seen, job.out)
     return VerifyResult(plan=plan, verification=seen)
+
+
+def _workload_to_run(job: VerifyJob, plan: Plan) -> Workload:
+    """What the device shall run: the workload asked for, else the one that the plan names."""
+    if job.workload is not None:
+        workload = load_workload(job.workload)
+        refuse_other_size(plan.workload, workload, job.plan)
+        return workload
+    if not is_builtin(plan.workload):
+        raise InputError(
+            f"the plan's workload ({plan.workload}) is not built in, so nothing says what its "
+            "kernels compute and a device cannot run them",
+            file=str(job.plan),
+            field="workload",
+            hint='Give --workload FILE with "works" for each kernel. Plans of imported tables '
+            "can be verified only where they were measured.",
+        )
+    return load_workload(plan.workload)
 
 
 def _refuse_unlisted_clocks(plan: Plan, gpu: Gpu, file: Path) -> None:

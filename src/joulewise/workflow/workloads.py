@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Plan
 from joulewise.domain.workload import Launch, Workload
 from joulewise.store.documents import read_workload
@@ -54,6 +55,23 @@ def source_files(*files: Path, workload: str | None) -> tuple[Path, ...]:
 def load_optional_workload(text: str | None) -> Workload | None:
     """`None` stands for each kernel of the sweep once."""
     return None if text is None else load_workload(text)
+
+
+def refuse_other_size(measured: str | None, asked: Workload | None, file: Path) -> None:
+    """A built-in workload of another batch size or degree has other times under the same names.
+
+    Raises InputError where a file that holds figures of one meets a request for another.
+    """
+    if measured is None or asked is None or measured == asked.name:
+        return
+    same_kind = measured.partition(",")[0] == asked.name.partition(",")[0]
+    if same_kind and is_builtin(measured) and is_builtin(asked.name):
+        raise InputError(
+            f"this holds figures of {measured}, not of {asked.name}",
+            file=str(file),
+            field="workload",
+            hint=f"Give --workload {measured}, or measure {asked.name}.",
+        )
 
 
 def workload_of_plan(plan: Plan) -> Workload:

@@ -28,12 +28,16 @@ def frontier(
         columns = ("time", "energy", "slowdown", "saving")
         console.print(table(None, columns, frontier_rows(result.points), left_count=0))
         print_caveats(console, result.caveats)
-        say(console, f"{len(result.points)} points at {granularity} granularity; --json has all.")
+        say(
+            console,
+            f"The best of {len(result.points)} points within each of a row of budgets, for "
+            f"{result.workload} at {granularity} granularity; --json has every point.",
+        )
 
     outcome = Outcome(
         status=Status.FEASIBLE,
         render=render,
         caveats=result.caveats,
-        extra={"frontier": result.points},
+        extra={"workload": result.workload, "frontier": result.points},
     )
     finish(outcome, as_json=as_json, fail_on=wanted)

@@ -25,7 +25,7 @@ from joulewise.cli.options import (
     WindowCountColumn,
 )
 from joulewise.cli.outcome import Outcome, finish
-from joulewise.cli.render import print_caveats, say
+from joulewise.cli.render import counted, print_caveats, say, seconds
 from joulewise.cli.values import caveat_kinds
 from joulewise.domain.plan import Status
 from joulewise.domain.sweep import Sweep
@@ -43,6 +43,12 @@ app = typer.Typer(
 )
 
 
+def _span(sweep: Sweep) -> str:
+    """Least and greatest time: a wrong unit shows here."""
+    times = sweep.time_s[sweep.is_present]
+    return f"{seconds(float(times.min()))} to {seconds(float(times.max()))}"
+
+
 def _finish(sweep: Sweep, out: Path, *, as_json: bool, fail_on: str | None) -> None:
     wanted = caveat_kinds(fail_on)
 
@@ -50,7 +56,8 @@ def _finish(sweep: Sweep, out: Path, *, as_json: bool, fail_on: str | None) -> N
         print_caveats(console, sweep.caveats)
         say(
             console,
-            f"Imported {len(sweep.kernels)} kernels at {len(sweep.points)} operating points; "
+            f"Imported {counted(len(sweep.kernels), 'kernel')} at "
+            f"{counted(len(sweep.points), 'operating point')}; times {_span(sweep)} per launch; "
             f"written to {out}.",
         )
 

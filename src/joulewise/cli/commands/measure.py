@@ -21,10 +21,10 @@ from joulewise.cli.options import (
 )
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.progress import progress_bars
-from joulewise.cli.render import print_caveats, say
+from joulewise.cli.render import counted, print_caveats, say
 from joulewise.cli.values import caveat_kinds, clock_list
 from joulewise.domain.plan import Status
-from joulewise.workflow.measuring import MeasureJob, measure_to_file
+from joulewise.workflow.measuring import MeasureJob, doubts_of_cells, measure_to_file
 
 
 def measure(
@@ -51,19 +51,21 @@ def measure(
     )
     with progress_bars(is_shown=not as_json) as progress:
         sweep = measure_to_file(job, progress)
+    caveats = doubts_of_cells(sweep)
 
     def render(console: Console) -> None:
-        print_caveats(console, sweep.caveats)
+        print_caveats(console, caveats)
         say(
             console,
-            f"Measured {len(sweep.kernels)} kernels at {len(sweep.points)} operating points "
+            f"Measured {counted(len(sweep.kernels), 'kernel')} at "
+            f"{counted(len(sweep.points), 'operating point')} "
             f"of {sweep.source.device_name}; written to {out}.",
         )
 
     outcome = Outcome(
         status=Status.FEASIBLE,
         render=render,
-        caveats=sweep.caveats,
+        caveats=caveats,
         extra={
             "sweep": str(out),
             "kernel_count": len(sweep.kernels),

@@ -66,12 +66,9 @@ def plan(
         columns = ("setting", "time", "energy", "slowdown", "saving")
         console.print(table(None, columns, comparison_rows(result.comparison)))
         print_caveats(console, made.caveats)
-        say(console, plan_sentence(made, out))
+        say(console, plan_sentence(made, result.comparison, out))
 
     extra = {
-        "guard_band_ratio": made.guard_band_ratio,
-        "baseline_time_s": made.baseline_time_s,
-        "baseline_energy_j": made.baseline_energy_j,
         "points": result.points,
         "plan": None if out is None else str(out),
     }

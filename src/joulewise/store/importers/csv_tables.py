@@ -121,6 +121,12 @@ def _rows(table: TextTable, mapping: _Mapping) -> SweepRows:
 
 
 def _energies(table: TextTable, mapping: _Mapping, times: Sequence[float]) -> Sequence[float]:
+    if mapping.energy is not None and mapping.power is not None:
+        raise InputError(
+            "energy and power are both named, and power x time is energy too",
+            file=table.file,
+            hint="Give the one that was measured.",
+        )
     if mapping.energy is not None:
         return _values(table, mapping.energy, ENERGY, POSITIVE)
     if mapping.power is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -84,13 +85,16 @@ class ScaledColumn:
 def scaled_column(spec: str, measure: Measure, header: Sequence[str], file: str) -> ScaledColumn:
     """Understand `COLUMN` or `COLUMN:UNIT`; a column whose name holds a colon goes first.
 
+    Without a unit the last word of the name may be one (`run_time_ms`, `Power [mW]`); else
+    seconds, watts, joules and MHz are meant.
+
     Raises:
         InputError: there is no such column, the unit is not known, or it measures another
             quantity.
     """
     spec = spec.strip()
     if spec in header:
-        return ScaledColumn(name=spec, scale=measure.units[measure.default])
+        return ScaledColumn(name=spec, scale=measure.units[_unit_in(spec, measure)])
     name, colon, unit = spec.rpartition(":")
     if not colon:
         raise _no_column(spec, header, file)
@@ -101,6 +105,11 @@ def scaled_column(spec: str, measure: Measure, header: Sequence[str], file: str)
     if name.strip() not in header:
         raise _no_column(name.strip(), header, file)
     return ScaledColumn(name=name.strip(), scale=scale)
+
+
+def _unit_in(name: str, measure: Measure) -> str:
+    words = [word for word in re.split(r"[^A-Za-zµ]+", name) if word]
+    return words[-1] if words and words[-1] in measure.units else measure.default
 
 
 def _no_column(name: str, header: Sequence[str], file: str) -> InputError:
