@@ -149,3 +149,11 @@ def test_noise_levels_scale_and_single_parts_can_be_set() -> None:
     quiet_but_shifted = parse_device("virtual:x,noise=0,shift=1%").noise_level
     assert quiet_but_shifted.run_shift_ratio == 0.01
     assert quiet_but_shifted.energy_ratio == 0.0
+
+
+@pytest.mark.parametrize("option", ["noise=1e300", "lag=1e300", "lost_after=1e300", "noise=101"])
+def test_values_beyond_all_arithmetic_are_refused(option: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_device(f"virtual:rtx3080ti,{option}")
+
+    assert option.partition("=")[0] == caught.value.field

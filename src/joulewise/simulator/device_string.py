@@ -32,6 +32,9 @@ _DURATION = re.compile(_NUMBER + r"\s*(us|ms|s|)", re.IGNORECASE)
 _TEMPERATURE = re.compile(_NUMBER + r"\s*(?:°?C|)", re.IGNORECASE)
 _SCALE_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0}
 _SHORTEST_COUNTER_PERIOD_S = 0.001
+# Beyond these the arithmetic of virtual time and noise ends; nothing real comes near.
+_LONGEST_S = 1e12
+_LOUDEST_RATIO = 100.0
 _COLDEST_C, _HOTTEST_C = -40.0, 120.0
 
 
@@ -180,7 +183,7 @@ def _duration(text: str) -> float | None:
     if match is None:
         return None
     value = _scaled(match[1], _SCALE_S[match[2].lower()])
-    return value if value >= 0 else None
+    return value if 0 <= value <= _LONGEST_S else None
 
 
 def _scaled(text: str, factor: float) -> float:
@@ -212,7 +215,7 @@ def _noise(texts: Mapping[str, str]) -> str:
 def _multiplier(text: str) -> float | None:
     match = re.fullmatch(_NUMBER, text, re.IGNORECASE)
     value = None if match is None else float(match[1])
-    return value if value is not None and value >= 0 else None
+    return value if value is not None and 0 <= value <= _LOUDEST_RATIO else None
 
 
 def _seed(texts: Mapping[str, str]) -> int:
