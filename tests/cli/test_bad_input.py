@@ -78,9 +78,7 @@ def test_an_empty_or_broken_file_is_one_error(
     assert said.err.startswith(f"error: {path}")
 
 
-def test_a_truncated_parquet_is_one_error(
-    joulewise: Joulewise, tmp_path: Path, sweep_csv: Path
-) -> None:
+def test_a_truncated_parquet_is_one_error(joulewise: Joulewise, tmp_path: Path) -> None:
     whole = tmp_path / "sweep.parquet"
     joulewise("measure", "--out", whole, *FEW_POINTS)
     cut = tmp_path / "cut.parquet"
@@ -89,7 +87,6 @@ def test_a_truncated_parquet_is_one_error(
     said = joulewise("plan", cut, "--json")
 
     assert (1, str(cut)) == (said.code, said.document["file"])
-    assert sweep_csv.exists()
 
 
 @pytest.mark.parametrize(
@@ -167,8 +164,7 @@ def test_a_report_refuses_a_plan_of_another_sweep(
 
 
 def test_a_plan_of_another_device_is_not_verified(joulewise: Joulewise, sweep_csv: Path) -> None:
-    joulewise("plan", sweep_csv, "--workload", "gpt3-xl", "--out", "plan.json")
-    joulewise("plan", sweep_csv, "--out", "plan.json")
+    assert 0 == joulewise("plan", sweep_csv, "--out", "plan.json").code
 
     said = joulewise(
         "verify", "plan.json", "--workload", "gpt3-xl", "--device", "virtual:rtx3080ti", "--json"

@@ -11,7 +11,7 @@ from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import BusyError, InputError
 from joulewise.domain.measurement import CellMeasurement, Window
 from joulewise.domain.points import AUTO, OperatingPoint
-from joulewise.store.cells import CellJournal, has_journal, journal_path
+from joulewise.store.cells import CellJournal, journal_path
 
 HEADER: Mapping[str, object] = {
     "device": "virtual:rtx3080ti,seed=7",
@@ -69,12 +69,12 @@ def test_a_resumed_measurement_can_be_resumed_again(out: Path) -> None:
 def test_the_journal_goes_when_the_sweep_is_written(out: Path) -> None:
     journal = CellJournal.open_for(out, HEADER)
     journal.append(cell("a"))
-    assert has_journal(out)
+    assert journal_path(out).exists()
 
     journal.close(finished=True)
     journal.close()
 
-    assert not has_journal(out)
+    assert not journal_path(out).exists()
     assert [] == list(out.parent.iterdir())
 
 
@@ -140,9 +140,9 @@ def test_a_measurement_with_other_settings_is_not_resumed(
 
 def test_a_journal_without_any_cell_does_not_stay(out: Path) -> None:
     with CellJournal.open_for(out, HEADER):
-        assert has_journal(out)
+        assert journal_path(out).exists()
 
-    assert not has_journal(out)
+    assert not journal_path(out).exists()
 
 
 def test_a_journal_left_without_any_cell_is_begun_anew(out: Path) -> None:

@@ -44,11 +44,6 @@ def journal_path(out: Path) -> Path:
     return out.with_name(f"{out.name}.cells")
 
 
-def has_journal(out: Path) -> bool:
-    """Whether an unfinished measurement lies beside the sweep file `out`."""
-    return journal_path(out).exists()
-
-
 class CellJournal:
     """Finished cells of one sweep, under an exclusive lock.
 
