@@ -118,7 +118,7 @@ def test_the_error_tree_has_at_most_ten_classes() -> None:
 def test_importing_the_command_line_loads_nothing_heavy() -> None:
     heavy = (
         "import sys, joulewise.cli.app; "
-        "print(*sorted({'scipy', 'plotly', 'sklearn', 'polars', 'torch', 'pynvml'}"
+        "print(*sorted({'scipy', 'plotly', 'sklearn', 'polars', 'jinja2', 'torch', 'pynvml'}"
         " & set(sys.modules)))"
     )
 

@@ -6,8 +6,7 @@ import base64
 import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from typing import TYPE_CHECKING
 
 from joulewise.domain.plan import Status
 from joulewise.report.clocks_figure import (
@@ -47,6 +46,9 @@ from joulewise.report.wording import (
     plain,
     setting,
 )
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _MOST_ROWS = 200
 _MOST_SIGHTINGS = 5
@@ -115,6 +117,8 @@ def render_report(inputs: ReportInputs) -> str:
 
 
 def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - slow to load
+
     environment = Environment(
         loader=PackageLoader("joulewise.report", ""),
         autoescape=True,
