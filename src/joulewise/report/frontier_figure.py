@@ -149,7 +149,8 @@ def _labels(
     lowest_px = -math.inf
     for saving_ratio, slowdown_ratio in sorted(names, reverse=True):
         mark_px = (y_range[1] - saving_ratio * 100) * px_per_percent
-        label_px = max(mark_px - _LABEL_GAP_PX / 2, lowest_px + _LABEL_GAP_PX)
+        # Below the mark: the curves that it is compared with run above it.
+        label_px = max(mark_px + _LABEL_GAP_PX / 2, lowest_px + _LABEL_GAP_PX)
         lowest_px = label_px
         time = (slowdown_ratio - 1.0) * 100
         is_left = time <= x_range[0] + _LEFT_SIDE_RATIO * (x_range[1] - x_range[0])
