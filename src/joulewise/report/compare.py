@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 import numpy as np
 
@@ -38,6 +39,13 @@ class StaticPoint:
     energy_j: float
     slowdown_ratio: float
     saving_ratio: float
+
+
+Trade = TypeVar("Trade", StaticPoint, FrontierPoint)
+_RIVAL_LABELS = {
+    Role.BEST_STATIC: "Best static point",
+    Role.BEST_PASS: "Best pass-level plan",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,42 +235,38 @@ def _baseline_row(plan: Plan) -> ComparisonRow:
 def _best_static_rows(
     plan: Plan, statics: Sequence[StaticPoint], limit_ratio: float, basis: str
 ) -> tuple[ComparisonRow, ...]:
-    within = [s for s in statics if s.slowdown_ratio <= limit_ratio + _ROUNDING_RATIO]
-    if not within:
+    best = _least_energy(statics, limit_ratio)
+    if best is None:
         return ()
-    best = min(within, key=lambda static: (static.energy_j, static.time_s))
-    return (
-        ComparisonRow(
-            role=Role.BEST_STATIC,
-            label="Best static point",
-            clocks=setting(best.point),
-            basis=basis,
-            time_s=best.slowdown_ratio * plan.baseline_time_s,
-            energy_j=(1.0 - best.saving_ratio) * plan.baseline_energy_j,
-            slowdown_ratio=best.slowdown_ratio,
-            saving_ratio=best.saving_ratio,
-        ),
-    )
+    return (_rival_row(plan, Role.BEST_STATIC, best, setting(best.point), basis),)
 
 
 def _best_pass_rows(
     plan: Plan, frontier: Sequence[FrontierPoint], limit_ratio: float, basis: str
 ) -> tuple[ComparisonRow, ...]:
-    within = [p for p in frontier if p.slowdown_ratio <= limit_ratio + _ROUNDING_RATIO]
-    if not within:
+    best = _least_energy(frontier, limit_ratio)
+    if best is None:
         return ()
-    best = min(within, key=lambda trade: (trade.energy_j, trade.time_s))
-    return (
-        ComparisonRow(
-            role=Role.BEST_PASS,
-            label="Best pass-level plan",
-            clocks="one operating point per pass",
-            basis=basis,
-            time_s=best.slowdown_ratio * plan.baseline_time_s,
-            energy_j=(1.0 - best.saving_ratio) * plan.baseline_energy_j,
-            slowdown_ratio=best.slowdown_ratio,
-            saving_ratio=best.saving_ratio,
-        ),
+    return (_rival_row(plan, Role.BEST_PASS, best, "one operating point per pass", basis),)
+
+
+def _least_energy(trades: Sequence[Trade], limit_ratio: float) -> Trade | None:
+    within = [one for one in trades if one.slowdown_ratio <= limit_ratio + _ROUNDING_RATIO]
+    return min(within, key=lambda one: (one.energy_j, one.time_s), default=None)
+
+
+def _rival_row(
+    plan: Plan, role: Role, rival: StaticPoint | FrontierPoint, clocks: str, basis: str
+) -> ComparisonRow:
+    return ComparisonRow(
+        role=role,
+        label=_RIVAL_LABELS[role],
+        clocks=clocks,
+        basis=basis,
+        time_s=rival.slowdown_ratio * plan.baseline_time_s,
+        energy_j=(1.0 - rival.saving_ratio) * plan.baseline_energy_j,
+        slowdown_ratio=rival.slowdown_ratio,
+        saving_ratio=rival.saving_ratio,
     )
 
 
