@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def usual_signals() -> None:
+    """Signals as a terminal leaves them: `nohup` and background jobs ignore some of them.
+
+    What is ignored stays ignored in every process that a test starts, too.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if os.name == "posix":
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

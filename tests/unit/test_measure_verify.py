@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -145,11 +144,9 @@ def test_an_empty_plan_is_refused(tmp_path: Path) -> None:
         _verify(_plan(LOW, launch_count=0), "virtual:rtx3080ti", tmp_path)
 
 
-def test_ten_pairs_of_all_46_kernels_verify_in_a_few_seconds(tmp_path: Path) -> None:
+def test_ten_pairs_of_all_46_kernels_verify(tmp_path: Path) -> None:
     plan = _plan(LOW, launch_count=len(WORKLOAD.launches))
-    start_s = time.perf_counter()
     verification = _verify(plan, "virtual:rtx3080ti", tmp_path, pair_count=10)
-    assert time.perf_counter() - start_s < 8.0
     assert len(verification.pairs) == 10
 
 

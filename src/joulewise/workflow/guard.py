@@ -13,7 +13,7 @@ from joulewise.plan.table import PlanTable
 
 GUARD_ERROR_COUNT = 2.0
 VERIFICATION_ERROR_COUNT = 3.0
-VERIFICATION_SHARE_RATIO = 0.2
+VERIFICATION_SHARE_RATIO = 0.125
 """At most this share of the budget is held back for what verification cannot resolve."""
 _TOLERANCE_RATIO = 1e-9
 
@@ -86,7 +86,7 @@ def solve_guarded(
 
     Where the plan will be verified, a little more of the budget is held back, so that fresh runs
     of limited precision can show that it was kept: three standard errors of the verification,
-    but at most a fifth of the budget.
+    but at most an eighth of the budget.
 
     With the scope *local* every class holds back its own two standard errors; the guard band
     of the solution is then that of the sum.
