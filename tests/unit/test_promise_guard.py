@@ -150,3 +150,27 @@ def test_local_scope_holds_back_for_every_class_alone() -> None:
     doubted = replace(table, time_s=table.time_s * np.array([1.0, 1.02, 1.0]))
     wary = solve_guarded(table, request, counts, _errors(0.003), doubted=doubted)
     assert wary.choice.tolist() == [2, 2]
+
+
+def _verified(cell_ratio: float, verified_ratio: float) -> TimeErrors:
+    return replace(_errors(cell_ratio), verified_s=TIME_S * verified_ratio)
+
+
+def test_what_verification_cannot_resolve_is_held_back_too() -> None:
+    table, request = _table(), PlanRequest(max_slowdown_ratio=0.05)
+    plain = solve_guarded(table, request, _counts(table), _errors(1e-4))
+    careful = solve_guarded(table, request, _counts(table), _verified(1e-4, 5e-4))
+    fresh = slowdown_error_ratio(table, careful.choice, _counts(table), _errors(5e-4))
+
+    assert careful.guard_band_ratio > plain.guard_band_ratio
+    assert careful.guard_band_ratio == pytest.approx(
+        np.hypot(plain.guard_band_ratio, 3 * fresh), rel=0.02
+    )
+
+
+def test_nothing_more_is_held_back_where_it_would_eat_the_budget() -> None:
+    table, request = _table(), PlanRequest(max_slowdown_ratio=0.05)
+    plain = solve_guarded(table, request, _counts(table), _errors(1e-4))
+    hopeless = solve_guarded(table, request, _counts(table), _verified(1e-4, 5e-2))
+
+    assert hopeless.guard_band_ratio == plain.guard_band_ratio

@@ -13,8 +13,8 @@ from joulewise.plan.table import PlanTable
 
 GUARD_ERROR_COUNT = 2.0
 VERIFICATION_ERROR_COUNT = 3.0
-VERIFICATION_SHARE_RATIO = 0.125
-"""At most this share of the budget is held back for what verification cannot resolve."""
+VERIFICATION_SHARE_RATIO = 0.2
+"""A larger share of the budget is not held back for what verification cannot resolve."""
 _TOLERANCE_RATIO = 1e-9
 
 
@@ -86,7 +86,8 @@ def solve_guarded(
 
     Where the plan will be verified, a little more of the budget is held back, so that fresh runs
     of limited precision can show that it was kept: three standard errors of the verification,
-    but at most an eighth of the budget.
+    unless that is more than a fifth of the budget. Then verification could not show it anyway
+    at a fair price, and nothing more is held back.
 
     With the scope *local* every class holds back its own two standard errors; the guard band
     of the solution is then that of the sum.
@@ -142,7 +143,7 @@ def _margin_to_verify(
     fresh = replace(errors, cell_s=errors.verified_s)
     error = slowdown_error_ratio(table, solution.choice, counts, fresh)
     wanted = float(np.hypot(guard, VERIFICATION_ERROR_COUNT * error)) - guard
-    return min(wanted, VERIFICATION_SHARE_RATIO * max(0.0, budget))
+    return wanted if wanted <= VERIFICATION_SHARE_RATIO * budget else 0.0
 
 
 def _safe_options(
