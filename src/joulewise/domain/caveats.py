@@ -24,6 +24,7 @@ class CaveatKind(StrEnum):
     SELECTION_BIAS = "SelectionBias"
     SIMULATED_DEVICE = "SimulatedDevice"
     THERMALLY_THROTTLED = "ThermallyThrottled"
+    TRANSITIONS_ASSUMED = "TransitionsAssumed"
     TRANSITIONS_NOT_COUNTED = "TransitionsNotCounted"
     UNCALIBRATED = "Uncalibrated"
 
@@ -107,9 +108,13 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
         "Heat lowered the clock, so the cell says more about the cooling than the setting.",
         "Improve cooling or lower the power limit.",
     ),
+    CaveatKind.TRANSITIONS_ASSUMED: (
+        "What a change of clocks costs differs between GPUs, drivers and clocks.",
+        "Measure it on the device with joulewise measure-transitions.",
+    ),
     CaveatKind.TRANSITIONS_NOT_COUNTED: (
         "Each kernel is timed alone; changing clocks between kernels takes time on real GPUs.",
-        "Prefer a coarser granularity on hardware that switches slowly.",
+        "Plan with --transition, or prefer a coarser granularity on hardware that switches slowly.",
     ),
     CaveatKind.UNCALIBRATED: (
         "This virtual device was never fitted to measurements.",

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.points import OperatingPoint
+from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import Pass
 
 
@@ -20,10 +21,16 @@ class Objective(StrEnum):
 
 
 class Granularity(StrEnum):
-    """How much of an iteration shares one operating point."""
+    """How much of an iteration shares one operating point.
+
+    At `kernel` granularity all launches of a kernel share one, unless transitions count: then
+    each launch has its own, for what runs before and after it matters. At `region` granularity
+    neighbouring launches share one, as many or as few as serve.
+    """
 
     ITERATION = "iteration"
     PASS = "pass"  # noqa: S105 - the pass of an iteration
+    REGION = "region"
     KERNEL = "kernel"
 
 
@@ -49,13 +56,16 @@ class PlanRequest:
     """What to plan for.
 
     `max_slowdown_ratio` is the budget as a share of the baseline's time: 0.006 allows 0.6 %
-    more; `None` sets no bound.
+    more; `None` sets no bound. `transition` says what changing the point costs; `None` leaves
+    that out of the account. `max_region_count` bounds the regions of an iteration; `None` not.
     """
 
     objective: Objective = Objective.ENERGY
     granularity: Granularity = Granularity.KERNEL
     scope: Scope = Scope.GLOBAL
     max_slowdown_ratio: float | None = 0.0
+    transition: TransitionModel | None = None
+    max_region_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +86,18 @@ class PlannedLaunch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRequest:
+    """When to ask for a point: `lead_s` before launch `launch_index` of the iteration begins.
+
+    Launches count from 0. A lead may reach back into the iteration before, which is the same.
+    """
+
+    launch_index: int
+    lead_s: float
+    point: OperatingPoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Operating points for every launch of an iteration, with what they promise.
 
@@ -84,6 +106,10 @@ class Plan:
     budget kept back; `bound_gap_ratio` bounds how far the objective can lie above the proven
     optimum; `None` where nothing was proven. `sweep_sha256` names the table planned on,
     `remeasured_sha256` the cells measured afresh that the promise stands on, if there are any.
+
+    `requests` is the plan as it is carried out, in order of launches: empty where one point
+    serves the whole iteration. `time_s` and `energy_j` include the changes where the request
+    has a transition model; `transition_time_s` and `transition_energy_j` are their part of it.
     """
 
     status: Status
@@ -103,6 +129,9 @@ class Plan:
     guard_band_ratio: float
     launches: tuple[PlannedLaunch, ...]
     remeasured_sha256: str | None = None
+    requests: tuple[PlannedRequest, ...] = ()
+    transition_time_s: float = 0.0
+    transition_energy_j: float = 0.0
     caveats: tuple[Caveat, ...] = ()
 
 

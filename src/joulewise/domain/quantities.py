@@ -35,7 +35,19 @@ COUNT = Quantity(suffix="_count", unit="", behaviour=Behaviour.COUNTER)
 ALL = (TIME, ENERGY, POWER, CLOCK, TEMPERATURE, DATA, RATIO, COUNT)
 
 # Numbers that are names, not quantities.
-LABELS = ("schema_version", "seed", "window", "row", "baseline_index", "exponent")
+LABELS = (
+    "schema_version",
+    "seed",
+    "window",
+    "row",
+    "baseline_index",
+    "exponent",
+    "stage",
+    "chunk",
+    "micro_batch",
+    "launch_index",
+    "launches_index",
+)
 
 # Numbers whose unit hangs on the objective (J, J·s, J·s²); their docstring says so.
 OBJECTIVE_VALUES = ("product", "bound")

@@ -11,17 +11,24 @@ from joulewise.domain.errors import PlanError
 from joulewise.domain.plan import Granularity
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.sweep import FloatTable, IntTable, Sweep
+from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import Launch, Workload
+from joulewise.plan.changes import ChangeCosts, change_costs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanTable:
     """Time and energy per iteration of C classes at P operating points.
 
-    A class is a set of launches that share one operating point: all launches of a kernel, of a
-    pass, or of the whole iteration. `time_s` and `energy_j` have the shape (C, P), launch counts
-    applied; a cell holds +inf where any kernel of the class was not measured there.
+    A class is a set of launches that share one operating point: all of a kernel, of a pass, of
+    the whole iteration, or a run of neighbours. `time_s` and `energy_j` have the shape (C, P),
+    launch counts applied; a cell holds +inf where any kernel of the class was not measured
+    there.
     `launch_classes` (L,) gives the class of every launch of the iteration, in order.
+
+    `changes` is what changing the point between neighbouring classes costs, from the last to
+    the first too: the classes are then runs of neighbours, in order. `None` leaves changes out
+    of the account.
     """
 
     class_names: tuple[str, ...]
@@ -31,6 +38,7 @@ class PlanTable:
     energy_j: FloatTable
     launch_classes: IntTable
     launches: tuple[Launch, ...]
+    changes: ChangeCosts | None = None
 
     def __post_init__(self) -> None:
         """Check shapes; make the tables read-only."""
@@ -43,6 +51,8 @@ class PlanTable:
         if self.launch_classes.shape != (len(self.launches),):
             raise ValueError("launch_classes must name one class per launch")
         self.launch_classes.setflags(write=False)
+        if self.changes is not None and not _are_runs(self.launch_classes, shape[0]):
+            raise ValueError("where changes count, classes must be runs of neighbours, in order")
 
     @property
     def baseline_time_s(self) -> float:
@@ -55,29 +65,55 @@ class PlanTable:
         return float(self.energy_j[:, self.baseline_index].sum())
 
     def totals(self, choice: IntTable) -> tuple[float, float]:
-        """Time (s) and energy (J) of one iteration when class c runs at point `choice[c]`."""
+        """Time (s) and energy (J) of one iteration when class c runs at point `choice[c]`.
+
+        Changes are in it where they count.
+        """
         rows = np.arange(len(self.class_names))
-        return float(self.time_s[rows, choice].sum()), float(self.energy_j[rows, choice].sum())
+        _, stalled_s, spent_j = self.change_totals(choice)
+        return (
+            float(self.time_s[rows, choice].sum()) + stalled_s,
+            float(self.energy_j[rows, choice].sum()) + spent_j,
+        )
+
+    def change_totals(self, choice: IntTable) -> tuple[int, float, float]:
+        """Changes of point per iteration, and what they add in time (s) and energy (J)."""
+        if self.changes is None:
+            return 0, 0.0, 0.0
+        after = np.roll(choice, -1)
+        times, energies = self.changes.of(choice, after)
+        return int((choice != after).sum()), float(times.sum()), float(energies.sum())
 
 
-def plan_table(sweep: Sweep, workload: Workload | None, granularity: Granularity) -> PlanTable:
+def plan_table(
+    sweep: Sweep,
+    workload: Workload | None,
+    granularity: Granularity,
+    transition: TransitionModel | None = None,
+) -> PlanTable:
     """Add a sweep up to classes that share an operating point.
 
     Args:
         sweep: Measured or predicted cells, per launch.
         workload: What runs in one iteration; `None` runs each kernel once, in table order.
         granularity: How much of the iteration shares a point. A kernel's launches share one
-            point even where they lie in several passes.
+            point even where they lie in several passes; with a transition model every launch
+            has its own, and so has every run of launches of one pass.
+        transition: What changing the point costs; `None` leaves it out. At `region`
+            granularity changes count in any case, and `None` makes them free.
 
     Raises:
         PlanError: A kernel of the workload that the sweep lacks, a kernel without its baseline
-            cell, or an iteration without launches.
+            cell, an iteration without launches, or a change that the model does not know.
     """
     launches = workload.launches if workload else tuple(Launch(kernel=k) for k in sweep.kernels)
     if not launches:
         raise PlanError("the iteration has no launches, so there is nothing to plan")
     rows = _kernel_rows(sweep, launches)
-    names, launch_classes = _classes(launches, granularity)
+    changes = None
+    if transition is not None or granularity is Granularity.REGION:
+        changes = change_costs(sweep.points, transition)
+    names, launch_classes = _classes(launches, granularity, are_runs=changes is not None)
     pairs, counts = np.unique(np.stack([launch_classes, rows]), axis=1, return_counts=True)
     return PlanTable(
         class_names=names,
@@ -87,18 +123,21 @@ def plan_table(sweep: Sweep, workload: Workload | None, granularity: Granularity
         energy_j=_summed(sweep.energy_j, pairs, counts, sweep.is_present),
         launch_classes=launch_classes,
         launches=launches,
+        changes=changes,
     )
 
 
 def coarsened(table: PlanTable, granularity: Granularity) -> PlanTable:
-    """Join the classes of a finer table: kernels to passes or to the iteration.
+    """Join the classes of a finer table: kernels or launches to passes or to the iteration.
 
     A kernel launched in several passes gives each its share of launches. Asking for
-    `Granularity.KERNEL` returns the table as it is.
+    `Granularity.KERNEL` or `REGION` returns the table as it is. Where changes count in the finer
+    table they count in the coarser.
     """
-    if granularity is Granularity.KERNEL:
+    if granularity in (Granularity.KERNEL, Granularity.REGION):
         return table
-    names, launch_classes = _classes(table.launches, granularity)
+    are_runs = table.changes is not None
+    names, launch_classes = _classes(table.launches, granularity, are_runs=are_runs)
     pairs, counts = np.unique(
         np.stack([launch_classes, table.launch_classes]), axis=1, return_counts=True
     )
@@ -113,6 +152,7 @@ def coarsened(table: PlanTable, granularity: Granularity) -> PlanTable:
         energy_j=_summed(table.energy_j, pairs, shares, is_present),
         launch_classes=launch_classes,
         launches=table.launches,
+        changes=table.changes,
     )
 
 
@@ -138,18 +178,35 @@ def _kernel_rows(sweep: Sweep, launches: tuple[Launch, ...]) -> IntTable:
 
 
 def _classes(
-    launches: tuple[Launch, ...], granularity: Granularity
+    launches: tuple[Launch, ...], granularity: Granularity, *, are_runs: bool
 ) -> tuple[tuple[str, ...], IntTable]:
-    """Names of the classes in order of first launch, and the class of every launch."""
+    """Names of the classes in order of first launch, and the class of every launch.
+
+    As runs, classes of one name that lie apart are different ones; names may then repeat.
+    """
     labels = [_class_name(launch, granularity) for launch in launches]
-    names = tuple(dict.fromkeys(labels))
-    index = {name: i for i, name in enumerate(names)}
-    return names, np.array([index[label] for label in labels], dtype=np.int64)
+    if not are_runs:
+        names = tuple(dict.fromkeys(labels))
+        index = {name: i for i, name in enumerate(names)}
+        return names, np.array([index[label] for label in labels], dtype=np.int64)
+    is_each = granularity in (Granularity.KERNEL, Granularity.REGION)
+    is_start = [is_each or i == 0 or label != labels[i - 1] for i, label in enumerate(labels)]
+    names = tuple(label for label, starts in zip(labels, is_start, strict=True) if starts)
+    return names, np.cumsum(is_start, dtype=np.int64) - 1
+
+
+def _are_runs(launch_classes: IntTable, class_count: int) -> bool:
+    """Whether classes follow one another in order."""
+    if not launch_classes.size:
+        return class_count == 0
+    steps = np.diff(launch_classes)
+    is_in_order = bool(((steps == 0) | (steps == 1)).all())
+    return is_in_order and launch_classes[0] == 0 and launch_classes[-1] == class_count - 1
 
 
 def _class_name(launch: Launch, granularity: Granularity) -> str:
     match granularity:
-        case Granularity.KERNEL:
+        case Granularity.KERNEL | Granularity.REGION:
             return launch.kernel
         case Granularity.PASS:
             return launch.pass_.value

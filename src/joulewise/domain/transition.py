@@ -1,0 +1,147 @@
+"""What changing the operating point costs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from joulewise.domain.points import OperatingPoint
+
+
+class TransitionDomain(StrEnum):
+    """Which clocks a change moves. A changed power limit counts as a changed SM clock."""
+
+    SM = "sm"
+    MEMORY = "memory"
+    BOTH = "both"
+
+
+def changed_domain(before: OperatingPoint, after: OperatingPoint) -> TransitionDomain | None:
+    """Which clocks differ; `None` where the points are the same."""
+    moves_memory = before.mem_clock_mhz != after.mem_clock_mhz
+    moves_sm = _sm_side(before) != _sm_side(after)
+    if moves_sm and moves_memory:
+        return TransitionDomain.BOTH
+    if moves_sm:
+        return TransitionDomain.SM
+    return TransitionDomain.MEMORY if moves_memory else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionCost:
+    """What one change of this domain to this target costs.
+
+    The GPU waits `stall_s`. The new point takes effect `lag_s` after it was asked for; work
+    goes on at the old point meanwhile. `energy_j` is all that the change itself takes, what is
+    drawn during the stall included. A `target` of `None` stands for every target that has no
+    entry of its own; of a target only the clocks of the domain count.
+    """
+
+    domain: TransitionDomain
+    target: OperatingPoint | None = None
+    stall_s: float = 0.0
+    lag_s: float = 0.0
+    energy_j: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what no change can cost."""
+        for name in ("stall_s", "lag_s", "energy_j"):
+            value: float = getattr(self, name)
+            if not 0.0 <= value < math.inf:
+                raise ValueError(f"{name} must be a number from 0 up, got {value}")
+
+    def is_for(self, target: OperatingPoint) -> bool:
+        """Whether this entry names that target."""
+        own = self.target
+        if own is None:
+            return False
+        is_same_sm = _sm_side(own) == _sm_side(target)
+        is_same_memory = own.mem_clock_mhz == target.mem_clock_mhz
+        match self.domain:
+            case TransitionDomain.SM:
+                return is_same_sm
+            case TransitionDomain.MEMORY:
+                return is_same_memory
+            case TransitionDomain.BOTH:
+                return is_same_sm and is_same_memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionModel:
+    """Costs of all changes of operating point on one device.
+
+    Requests are made one at a time: the next once the last is in force. Between two requests
+    at least `dwell_s` pass besides. `source` says where the numbers come from; `is_measured`
+    whether they were measured on the device in question.
+    """
+
+    name: str
+    source: str
+    costs: tuple[TransitionCost, ...]
+    dwell_s: float = 0.0
+    is_measured: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what is no dwell, and two entries for one change."""
+        if not 0.0 <= self.dwell_s < math.inf:
+            raise ValueError(f"dwell_s must be a number from 0 up, got {self.dwell_s}")
+        seen = set()
+        for cost in self.costs:
+            key = (cost.domain, _of_domain(cost.domain, cost.target))
+            if key in seen:
+                target = cost.target.label if cost.target else "every target"
+                raise ValueError(f"costs has two entries for {cost.domain} to {target}")
+            seen.add(key)
+
+    def cost(self, before: OperatingPoint, after: OperatingPoint) -> TransitionCost | None:
+        """What this change costs; `None` where the model does not say.
+
+        Staying costs nothing.
+        """
+        domain = changed_domain(before, after)
+        if domain is None:
+            return TransitionCost(domain=TransitionDomain.SM)
+        own = [cost for cost in self.costs if cost.domain is domain]
+        for cost in own:
+            if cost.is_for(after):
+                return cost
+        return next((cost for cost in own if cost.target is None), None)
+
+
+def uniform_transition(
+    name: str,
+    source: str,
+    *,
+    stall_s: float = 0.0,
+    lag_s: float = 0.0,
+    energy_j: float = 0.0,
+    dwell_s: float = 0.0,
+) -> TransitionModel:
+    """The model in which every change costs the same."""
+    return TransitionModel(
+        name=name,
+        source=source,
+        dwell_s=dwell_s,
+        costs=tuple(
+            TransitionCost(domain=domain, stall_s=stall_s, lag_s=lag_s, energy_j=energy_j)
+            for domain in TransitionDomain
+        ),
+    )
+
+
+def _sm_side(point: OperatingPoint) -> tuple[int | None, float | None]:
+    return point.sm_clock_mhz, point.power_limit_w
+
+
+def _of_domain(domain: TransitionDomain, target: OperatingPoint | None) -> object:
+    """What of a target counts in this domain."""
+    if target is None:
+        return None
+    match domain:
+        case TransitionDomain.SM:
+            return _sm_side(target)
+        case TransitionDomain.MEMORY:
+            return (target.mem_clock_mhz,)
+        case TransitionDomain.BOTH:
+            return target

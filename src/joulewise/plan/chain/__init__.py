@@ -1,0 +1,1 @@
+"""Planning where changing the point costs something: a shortest path around a cycle."""
