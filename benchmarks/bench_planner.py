@@ -1,12 +1,14 @@
 """Time the planner beside HiGHS alone on the same tables, in the same run.
 
     python benchmarks/bench_planner.py            all sizes (several minutes, nearly all HiGHS)
-    python benchmarks/bench_planner.py --quick    without 460 kernels (half a minute)
+    python benchmarks/bench_planner.py --quick    without 460 and 4,600 kernels (half a minute)
 
 Tables are generated: rooflines over a voltage-frequency curve, smooth and with 0.4 % noise, at
 budgets of 0.6 and 5 % over the highest clocks. Times are medians of wall time; both solvers
 run in one process, HiGHS through `scipy.optimize.milp` on all cells and to the same relative gap
-of 1e-9. Ours is the whole of `solve`. The last but one column times the whole frontier.
+of 1e-9. Ours is the whole of `solve`. The column before the verdict times the whole frontier.
+HiGHS is not asked about 4,600 kernels, which it takes many minutes for: the gap that ours proves
+says how good its plan is.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ class Case:
     max_slowdown_ratio: float
     own_runs: int
     highs_runs: int
-    goal_ms: float | None
+    goal_ms: float | None = None
+    goal_speedup_ratio: float | None = None
+    goal_gap_ratio: float | None = None
 
 
 def plausible_table(case: Case, *, seed: int) -> PlanTable:
@@ -115,31 +119,45 @@ def median_ms(run: Callable[[], object], count: int) -> float:
 
 
 def report(case: Case) -> bool:
-    """Print one row; whether the optimum agrees and the goal is met."""
+    """Print one row; whether the optimum agrees and every goal is met."""
     table = plausible_table(case, seed=1)
     request = PlanRequest(max_slowdown_ratio=case.max_slowdown_ratio)
     solution = solve(table, request)
     own_ms = median_ms(lambda: solve(table, request), case.own_runs)
     frontier_ms = median_ms(lambda: frontier(table), 3)
-    peer_j = [0.0]
-
-    def peer() -> None:
-        peer_j[0] = highs_energy_j(table, case.max_slowdown_ratio)
-
-    peer_ms = median_ms(peer, case.highs_runs)
-    difference = solution.energy_j / peer_j[0] - 1.0
-    is_equal = abs(difference) <= 1e-7
-    is_fast = case.goal_ms is None or own_ms <= case.goal_ms
+    gap_ratio = solution.bound_gap_ratio or 0.0
+    misses = []
+    if case.goal_ms is not None and own_ms > case.goal_ms:
+        misses.append("TOO SLOW")
+    if case.goal_gap_ratio is not None and gap_ratio > case.goal_gap_ratio:
+        misses.append("GAP TOO WIDE")
+    peer = f"{'':>10} {'':>8} {'':>8}"
+    if case.highs_runs:
+        peer_ms, peer_j = timed_highs(table, case)
+        difference = solution.energy_j / peer_j - 1.0
+        peer = f"{peer_ms:>10.1f} {peer_ms / own_ms:>7.0f}x {difference:>+9.1e}"
+        if abs(difference) > 1e-7:
+            misses.append("OPTIMA DIFFER")
+        if case.goal_speedup_ratio is not None and peer_ms < case.goal_speedup_ratio * own_ms:
+            misses.append(f"LESS THAN {case.goal_speedup_ratio:.0f}x")
     goal = "" if case.goal_ms is None else f"{case.goal_ms:.0f}"
     size = f"{case.kernel_count} x {6 * case.sm_clock_count}"
     print(
         f"{size:>11} {case.noise_ratio:>6.1%} {case.max_slowdown_ratio:>6.1%} {own_ms:>9.1f}"
-        f" {goal:>5} {peer_ms:>10.1f} {peer_ms / own_ms:>7.0f}x {difference:>+9.1e}"
-        f" {solution.bound_gap_ratio or 0.0:>8.0e} {frontier_ms:>9.1f}"
-        f"  {'equal' if is_equal else 'DIFFERS'}{'' if is_fast else ', TOO SLOW'}",
+        f" {goal:>5} {peer} {gap_ratio:>8.0e} {frontier_ms:>9.1f}  {', '.join(misses) or 'met'}",
         flush=True,
     )
-    return is_equal and is_fast
+    return not misses
+
+
+def timed_highs(table: PlanTable, case: Case) -> tuple[float, float]:
+    """Median milliseconds of HiGHS, and its least energy."""
+    found_j = [0.0]
+
+    def run() -> None:
+        found_j[0] = highs_energy_j(table, case.max_slowdown_ratio)
+
+    return median_ms(run, case.highs_runs), found_j[0]
 
 
 def cases(*, is_quick: bool) -> list[Case]:
@@ -154,7 +172,12 @@ def cases(*, is_quick: bool) -> list[Case]:
         goal_ms=20.0,
     )
     fine = replace(small, sm_clock_count=127, highs_runs=3, goal_ms=60.0)
-    large = replace(fine, kernel_count=460, own_runs=5, highs_runs=1, goal_ms=None)
+    large = replace(
+        fine, kernel_count=460, own_runs=5, highs_runs=1, goal_ms=None, goal_speedup_ratio=50.0
+    )
+    huge = replace(
+        fine, kernel_count=4_600, own_runs=3, highs_runs=0, goal_ms=2_500.0, goal_gap_ratio=1e-4
+    )
     found = [
         replace(size, noise_ratio=noise_ratio, max_slowdown_ratio=max_slowdown_ratio)
         for size in (small, fine)
@@ -162,14 +185,18 @@ def cases(*, is_quick: bool) -> list[Case]:
         for max_slowdown_ratio in (0.006, 0.05)
     ]
     if not is_quick:
-        found += [replace(large, noise_ratio=noise_ratio) for noise_ratio in (0.0, 0.004)]
+        found += [
+            replace(size, noise_ratio=noise_ratio)
+            for size in (large, huge)
+            for noise_ratio in (0.0, 0.004)
+        ]
     return found
 
 
 def main() -> int:
     """Run all cases; exit 1 where an optimum differs or a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="leave the 460-kernel tables out")
+    parser.add_argument("--quick", action="store_true", help="leave the large tables out")
     is_quick = parser.parse_args().quick
     print(
         f"{'table':>11} {'noise':>6} {'budget':>6} {'ours ms':>9} {'goal':>5} {'HiGHS ms':>10}"
