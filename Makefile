@@ -50,9 +50,17 @@ calibrate: .venv/dev.stamp
 studies: .venv/dev.stamp
 	$(BIN)/python studies/promise.py --seeds 200 --jobs 2
 
-bench: .venv/dev.stamp
+# Peers have a venv of their own: what they need and what joulewise needs do not go together.
+.venv-peers/pip.stamp: requirements-peers.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip --disable-pip-version-check install --quiet -r requirements-peers.txt
+	@touch $@
+
+bench: .venv/dev.stamp .venv-peers/pip.stamp
 	$(BIN)/python benchmarks/bench_planner.py
-	$(BIN)/python benchmarks/bench_pipeline.py
+	$(BIN)/python benchmarks/bench_transitions.py
+	$(BIN)/python benchmarks/bench_pipelines.py
+	$(BIN)/python benchmarks/bench_loop.py
 
 figure: .venv/run.stamp
 	$(BIN)/python scripts/readme_figure.py runs/demo docs/images/frontier.png
@@ -66,4 +74,4 @@ lock:
 	pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header --no-annotate --build-deps-for editable --extra dev --extra docs -o requirements-dev.txt pyproject.toml
 
 clean:
-	rm -rf .venv build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-peers build dist docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis

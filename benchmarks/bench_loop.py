@@ -1,6 +1,6 @@
 """Times the whole loop: import, a full virtual sweep, the demo. Prints a table with targets.
 
-Run `python benchmarks/bench_pipeline.py`; every figure is of this machine, in this run.
+Run `python benchmarks/bench_loop.py`; every figure is of this machine, in this run.
 """
 
 from __future__ import annotations
