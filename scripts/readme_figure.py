@@ -1,6 +1,7 @@
-"""Make the README's figure from the report of a run: `readme_figure.py RUN_DIR [OUT.png]`.
+"""Make the README's figures: `readme_figure.py RUN_DIR|TRANSITION_COST.html [OUT.png]`.
 
-The page is opened in headless chromium with all but its first figure hidden, and photographed.
+The report of a run, or the page of `joulewise transition-cost`, is opened in headless chromium
+with all but its first figure hidden, and photographed.
 """  # noqa: INP001 - a script, not a package
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-DEFAULT_OUT = Path(__file__).resolve().parents[1] / "docs" / "images" / "frontier.png"
-WIDTH_PX, HEIGHT_PX = 1000, 596
+IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
+WIDTH_PX = 1000
+# By section of the page: the picture's name and height.
+PICTURES = {"frontier": ("frontier.png", 596), "cost": ("transition-cost.png", 716)}
 ONLY_THE_FIGURE = """<style>
-main { padding: 16px 24px; }
-.kicker, h1, h2, .note, section:not(#frontier) { display: none; }
-#frontier { margin-top: 12px; }
+main {{ padding: 16px 24px; }}
+.kicker, h1, h2, .note, section:not(#{section}) {{ display: none; }}
+#{section} {{ margin-top: 12px; }}
 </style>"""
 FLAGS = (
     "--headless",
@@ -31,18 +34,19 @@ FLAGS = (
     "--force-device-scale-factor=2",
     "--blink-settings=preferredColorScheme=1",
     "--virtual-time-budget=8000",
-    f"--window-size={WIDTH_PX},{HEIGHT_PX}",
 )
 
 
-def photograph(report: Path, out: Path) -> None:
-    """Write `out` from `report`. Raises SystemExit with one sentence where that fails."""
+def photograph(report: Path, section: str, out: Path) -> None:
+    """Write `out` from one section of a page. Raises SystemExit where that fails."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     if browser is None:
         raise SystemExit("chromium not found; on Debian: apt-get install chromium")
     if not report.is_file():
-        raise SystemExit(f"{report}: no such report; make one with `joulewise tune --out DIR`")
-    page = report.read_text(encoding="utf-8").replace("</head>", f"{ONLY_THE_FIGURE}</head>", 1)
+        command = "tune --out DIR" if section == "frontier" else "transition-cost --out FILE"
+        raise SystemExit(f"{report}: no such report; make one with `joulewise {command}`")
+    style = ONLY_THE_FIGURE.format(section=section)
+    page = report.read_text(encoding="utf-8").replace("</head>", f"{style}</head>", 1)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         trimmed = Path(folder) / "figure.html"
@@ -51,6 +55,7 @@ def photograph(report: Path, out: Path) -> None:
             [
                 browser,
                 *FLAGS,
+                f"--window-size={WIDTH_PX},{PICTURES[section][1]}",
                 f"--user-data-dir={folder}/profile",
                 f"--screenshot={out.resolve()}",
                 trimmed.as_uri(),
@@ -64,11 +69,13 @@ def photograph(report: Path, out: Path) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Take the run folder and, where given, the path of the picture."""
+    """Take the run folder or the page and, where given, the path of the picture."""
     if not arguments:
-        raise SystemExit("usage: readme_figure.py RUN_DIR [OUT.png]")
-    run, *rest = (Path(argument) for argument in arguments)
-    photograph(run / "report.html", rest[0] if rest else DEFAULT_OUT)
+        raise SystemExit("usage: readme_figure.py RUN_DIR|TRANSITION_COST.html [OUT.png]")
+    place, *rest = (Path(argument) for argument in arguments)
+    section = "cost" if place.suffix == ".html" else "frontier"
+    report = place if section == "cost" else place / "report.html"
+    photograph(report, section, rest[0] if rest else IMAGES / PICTURES[section][0])
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from joulewise.domain.plan import (
     Objective,
     Plan,
     PlannedLaunch,
+    PlannedRequest,
     PlanRequest,
     Status,
     Verification,
@@ -23,6 +24,7 @@ from joulewise.domain.plan import (
 )
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.sweep import FloatTable, Sweep, SweepSource
+from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import Launch, Pass
 from joulewise.report.inputs import Provenance, ReportInputs
 
@@ -43,6 +45,7 @@ class Wish:
     status: Status = Status.OPTIMAL
     is_verified: bool = True
     is_simulated: bool = True
+    transition: TransitionModel | None = None
 
 
 @pytest.fixture
@@ -117,8 +120,10 @@ def sample_sweep(wish: Wish) -> Sweep:
 
 
 def _plan(wish: Wish, sweep: Sweep, launches: Sequence[Launch]) -> Plan:
+    by_kernel = [{kernel} for kernel in wish.kernels]
     classes = {
-        Granularity.KERNEL: [{kernel} for kernel in wish.kernels],
+        Granularity.KERNEL: by_kernel,
+        Granularity.REGION: by_kernel,
         Granularity.PASS: [
             {launch.kernel for launch in launches if launch.pass_ is p} for p in Pass
         ],
@@ -134,6 +139,12 @@ def _plan(wish: Wish, sweep: Sweep, launches: Sequence[Launch]) -> Plan:
         within = [c for c in choices if _total(sweep, launches, c)[0] <= limit * base_time_s]
         chosen = min([*within, chosen], key=lambda choice: _total(sweep, launches, choice)[1])
     time_s, energy_j = _total(sweep, launches, chosen)
+    planned = tuple(
+        PlannedLaunch(kernel=launch.kernel, pass_=launch.pass_, point=chosen[launch.kernel])
+        for launch in launches
+    )
+    requests, stalled_s, spent_j = _changes(planned, wish.transition)
+    time_s, energy_j = time_s + stalled_s, energy_j + spent_j
     caveats = (Caveat(kind=CaveatKind.SIMULATED_DEVICE, seen="Sample GPU is a virtual device."),)
     return Plan(
         status=wish.status,
@@ -141,6 +152,7 @@ def _plan(wish: Wish, sweep: Sweep, launches: Sequence[Launch]) -> Plan:
             objective=Objective.ENERGY,
             granularity=wish.granularity,
             max_slowdown_ratio=wish.max_slowdown_ratio,
+            transition=wish.transition,
         ),
         device=sweep.source.device,
         device_name=sweep.source.device_name,
@@ -155,12 +167,27 @@ def _plan(wish: Wish, sweep: Sweep, launches: Sequence[Launch]) -> Plan:
         saving_ratio=1 - energy_j / base_energy_j,
         bound_gap_ratio=0.0,
         guard_band_ratio=0.001,
-        launches=tuple(
-            PlannedLaunch(kernel=launch.kernel, pass_=launch.pass_, point=chosen[launch.kernel])
-            for launch in launches
-        ),
+        launches=planned,
+        requests=requests,
+        transition_time_s=stalled_s,
+        transition_energy_j=spent_j,
         caveats=caveats if wish.is_simulated else (),
     )
+
+
+def _changes(
+    launches: Sequence[PlannedLaunch], model: TransitionModel | None
+) -> tuple[tuple[PlannedRequest, ...], float, float]:
+    """Requests around the iteration, and what their changes take in time and energy."""
+    requests, stalled_s, spent_j = [], 0.0, 0.0
+    for index, launch in enumerate(launches):
+        cost = model.cost(launches[index - 1].point, launch.point) if model else None
+        if launches[index - 1].point != launch.point:
+            lead_s = 0.0 if cost is None else cost.lag_s
+            requests.append(PlannedRequest(launch_index=index, lead_s=lead_s, point=launch.point))
+        if cost is not None:
+            stalled_s, spent_j = stalled_s + cost.stall_s, spent_j + cost.energy_j
+    return tuple(requests), stalled_s, spent_j
 
 
 def _verification(plan: Plan) -> Verification:

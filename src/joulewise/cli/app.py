@@ -14,7 +14,20 @@ import typer
 from typer.exceptions import TyperException
 
 from joulewise import __version__
-from joulewise.cli.commands import frontier, importing, listing, measure, plan, report, tune, verify
+from joulewise.cli.commands import (
+    frontier,
+    importing,
+    listing,
+    measure,
+    pipeline,
+    plan,
+    report,
+    transfer,
+    transition_cost,
+    transitions,
+    tune,
+    verify,
+)
 from joulewise.cli.outcome import EXIT_ERROR, error_document, print_json, stderr_console
 from joulewise.cli.render import visible
 from joulewise.domain.errors import InputError, JoulewiseError
@@ -35,7 +48,11 @@ app.command("measure")(measure.measure)
 app.command("plan")(plan.plan)
 app.command("verify")(verify.verify)
 app.command("frontier")(frontier.frontier)
+app.add_typer(pipeline.app, name="pipeline")
+app.command("transfer")(transfer.transfer)
 app.command("report")(report.report)
+app.command("transition-cost")(transition_cost.transition_cost)
+app.command("transitions")(transitions.transitions)
 app.add_typer(importing.app, name="import")
 app.command("devices")(listing.devices)
 app.command("workloads")(listing.workloads)

@@ -95,7 +95,27 @@ Granularities = Annotated[
     typer.Option(
         "--granularity",
         envvar="JOULEWISE_GRANULARITY",
-        help="What shares one operating point: the iteration, each pass, or each kernel.",
+        help="What shares one operating point: the iteration, each pass, each region of "
+        "neighbouring launches, or each kernel (each launch where transitions count).",
+    ),
+]
+Transition = Annotated[
+    str | None,
+    typer.Option(
+        "--transition",
+        envvar="JOULEWISE_TRANSITION",
+        metavar="MODEL",
+        help="What changing clocks costs: a preset (see `joulewise transitions`), a file, or "
+        "costs such as stall=1ms,power=60 or lag=5ms. Default: changes are not counted.",
+    ),
+]
+MaxRegions = Annotated[
+    int | None,
+    typer.Option(
+        "--max-regions",
+        envvar="JOULEWISE_MAX_REGIONS",
+        min=1,
+        help="Most regions in an iteration, with --granularity region.",
     ),
 ]
 Objectives = Annotated[
@@ -130,6 +150,16 @@ SweepOut = Annotated[
 ]
 PlanOut = Annotated[
     Path | None, typer.Option("--out", envvar="JOULEWISE_PLAN", help="Write plan.json here.")
+]
+TransitionOut = Annotated[
+    Path,
+    typer.Option(
+        "--out", envvar="JOULEWISE_TRANSITION_OUT", help="Where the transition model is written."
+    ),
+]
+FigureOut = Annotated[
+    Path | None,
+    typer.Option("--out", envvar="JOULEWISE_FIGURE", help="Write the figure, an HTML page, here."),
 ]
 VerificationOut = Annotated[
     Path | None,
@@ -172,6 +202,8 @@ WindowCountColumn = Annotated[
     str | None, typer.Option("--window-count", metavar="COLUMN", help="Windows per row.")
 ]
 DEFAULT_SWEEP = Path("sweep.parquet")
+DEFAULT_TRANSITION = Path("transition.json")
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.", show_default=False)]
 SweepFile = Annotated[
     Path, typer.Argument(metavar="SWEEP", help="A sweep, CSV or Parquet.", show_default=False)
 ]

@@ -6,10 +6,11 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from joulewise.cli.render import joules, percent, seconds, signed_percent
+from joulewise.cli.render import counted, joules, percent, seconds, signed_percent
 from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.plan import FrontierPoint, Interval, Objective, Plan, Status, Verification
 from joulewise.report.compare import ComparisonRow
+from joulewise.report.regions import change_indices
 from joulewise.report.verdict import verdict
 
 _BUDGETS_RATIO = (
@@ -78,9 +79,27 @@ def plan_sentence(plan: Plan, rows: Sequence[ComparisonRow], out: Path | None) -
         parts.append(_product(plan))
     if plan.guard_band_ratio > 0:
         parts.append(f"{percent(plan.guard_band_ratio, 2)} of the time kept back as a guard band")
+    if plan.request.transition is not None:
+        parts.append(changes_text(plan))
     if out is not None:
         parts.append(f"written to {out}")
     return f"{verdict(plan, None, rows)} {'; '.join(parts)}."
+
+
+def changes_text(plan: Plan) -> str:
+    """How often an iteration changes its point, and what of it that takes."""
+    change_count = len(change_indices(plan))
+    if not change_count:
+        return "no change of the operating point"
+    text = f"{counted(change_count, 'change')} of the operating point per iteration"
+    lead_s = max((request.lead_s for request in plan.requests), default=0.0)
+    if lead_s:
+        text += f", asked for up to {seconds(lead_s)} ahead"
+    taken = [
+        *([seconds(plan.transition_time_s)] if plan.transition_time_s else []),
+        *([joules(plan.transition_energy_j)] if plan.transition_energy_j else []),
+    ]
+    return f"{text}, which take {' and '.join(taken)} of it" if taken else text
 
 
 def _product(plan: Plan) -> str:

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from joulewise.cli.outcome import Outcome
 from joulewise.domain.caveats import Caveat, CaveatKind
-from joulewise.domain.plan import Plan, Status, Verification
+from joulewise.domain.plan import Granularity, Plan, Status, Verification
+from joulewise.report.regions import change_indices, plan_regions
 
 Render = Callable[[Console], None]
 
@@ -78,4 +79,38 @@ def _frame(plan: Plan) -> dict[str, object]:
         "baseline_time_s": plan.baseline_time_s,
         "baseline_energy_j": plan.baseline_energy_j,
         "guard_band_ratio": plan.guard_band_ratio,
+        **_changes(plan),
+    }
+
+
+def _changes(plan: Plan) -> dict[str, object]:
+    """How often the point changes, around the iteration, and what of that is counted."""
+    model = plan.request.transition
+    change_count = len(change_indices(plan))
+    return {
+        "transition": None if model is None else model.name,
+        "change_count": change_count,
+        "region_count": max(1, change_count),
+        "request_count": len(plan.requests),
+        "transition_time_s": None if model is None else plan.transition_time_s,
+        "transition_energy_j": None if model is None else plan.transition_energy_j,
+    }
+
+
+def regions_document(plan: Plan) -> dict[str, object]:
+    """The regions of a plan whose launches, not kernels, have points; else nothing."""
+    request = plan.request
+    if request.transition is None and request.granularity is not Granularity.REGION:
+        return {}
+    return {
+        "regions": [
+            {
+                "first_launch": region.first_launch,
+                "last_launch": region.last_launch,
+                "sm_clock_mhz": region.point.sm_clock_mhz,
+                "mem_clock_mhz": region.point.mem_clock_mhz,
+                "power_limit_w": region.point.power_limit_w,
+            }
+            for region in plan_regions(plan)
+        ]
     }

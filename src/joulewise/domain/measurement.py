@@ -37,6 +37,22 @@ class LoopTiming:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IterationTiming:
+    """Whole iterations that ended within a window, the time they took and what was asked.
+
+    `request_count` requests for another point were made meanwhile. Of them `late_count` were
+    made later than planned, for the last one was not yet in force or the plan left no time;
+    `skipped_count` more were never made, for the next one was due by then.
+    """
+
+    iteration_count: int
+    elapsed_s: float
+    request_count: int
+    late_count: int = 0
+    skipped_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """One measured window of one kernel at one operating point: time and energy per launch."""
 
@@ -46,6 +62,26 @@ class Window:
     duration_s: float
     launch_count: int
     sm_clock_held_mhz: float | None
+    temp_c: float | None
+    caveats: tuple[Caveat, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayWindow:
+    """One measured window of whole iterations, changes of the operating point included.
+
+    `time_s` and `energy_j` are per iteration, as are the counts of requests (see
+    `IterationTiming`), which need not be whole numbers where not every iteration went alike.
+    """
+
+    window: int
+    time_s: float
+    energy_j: float
+    duration_s: float
+    iteration_count: int
+    request_count: float
+    late_count: float
+    skipped_count: float
     temp_c: float | None
     caveats: tuple[Caveat, ...] = ()
 

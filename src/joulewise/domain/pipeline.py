@@ -125,12 +125,28 @@ class KernelPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PipelinePoint:
+    """One plan on a pipeline's frontier; `bound_j` bounds all plans within `max_time_s`."""
+
+    max_time_s: float
+    time_s: float
+    energy_j: float
+    bound_j: float
+    slowdown_ratio: float
+    saving_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinePlan:
     """A plan for one iteration of a pipeline.
 
     `energy_j` is that of all stages, waiting included: the sum over operations of
     energy - blocking power x time, plus stages x iteration time x blocking power. `bound_j` is
     what no plan within `max_time_s` can fall below (linear-program bound).
+
+    `baseline_operations` and `frontier` are what a reader sees beside the plan: the same
+    operations at their baseline options, and plans for other times. The planner leaves them
+    empty; the workflow adds them.
     """
 
     status: Status
@@ -148,15 +164,5 @@ class PipelinePlan:
     operations: tuple[PlannedOperation, ...]
     kernel_plans: tuple[KernelPlan, ...] = ()
     caveats: tuple[Caveat, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelinePoint:
-    """One plan on a pipeline's frontier; `bound_j` bounds all plans within `max_time_s`."""
-
-    max_time_s: float
-    time_s: float
-    energy_j: float
-    bound_j: float
-    slowdown_ratio: float
-    saving_ratio: float
+    baseline_operations: tuple[PlannedOperation, ...] = ()
+    frontier: tuple[PipelinePoint, ...] = ()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from joulewise.domain.caveats import Caveat
-from joulewise.domain.measurement import GpuSample, LoopTiming
+from joulewise.domain.measurement import GpuSample, IterationTiming, LoopTiming
+from joulewise.domain.plan import PlannedLaunch, PlannedRequest
 from joulewise.domain.points import ClockGrid, OperatingPoint
 
 Progress = Callable[[str, int, int], None]
@@ -103,6 +104,57 @@ class KernelRunner(Protocol):
         """Run `kernel` back to back inside the block, as part of the measuring run `run`.
 
         Cells of one measuring run may be compared; a new label means a new run.
+        """
+        ...
+
+
+class IterationLoop(Protocol):
+    """Iterations that run back to back, with their requests, until the block ends."""
+
+    def run_for(self, duration_s: float) -> None:
+        """Keep the GPU loaded that long. Raises what asking for a point raised meanwhile."""
+        ...
+
+    def run_iterations(self, iteration_count: int) -> None:
+        """Go on until so many more iterations have ended. Raises as `run_for` does."""
+        ...
+
+    def begin_window(self, window: int) -> None:
+        """Start a window at the start of an iteration: now, or of the next one.
+
+        Its number labels raw records and seeds virtual noise.
+        """
+        ...
+
+    def end_window(self) -> IterationTiming:
+        """Iterations that ended since `begin_window`; waits for the first one."""
+        ...
+
+
+class IterationRunner(Protocol):
+    """Runs whole iterations of a workload on one GPU, changing points on the way.
+
+    Apart from `KernelRunner`, for not every device that runs kernels alone can do this.
+    """
+
+    def iterate(
+        self,
+        launches: Sequence[PlannedLaunch],
+        requests: Sequence[PlannedRequest],
+        ask: Callable[[OperatingPoint], None],
+        *,
+        run: str,
+    ) -> AbstractContextManager[IterationLoop]:
+        """Run these launches in order, over and over, inside the block.
+
+        `ask` is called with each request's point, in order of launches, `lead_s` before its
+        launch is expected to begin, as long as the launches run at their planned points;
+        usually it is `Lease.apply`. Requests are serial: one that comes due while the last is
+        not in force waits for it, and falls away where the next comes due meanwhile. The
+        point of the first launch should be in force at the start.
+
+        Raises InputError for no launches, an unknown kernel, or a request outside the
+        launches; MeasurementError where something else runs.
         """
         ...
 

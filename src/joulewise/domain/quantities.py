@@ -47,6 +47,8 @@ LABELS = (
     "micro_batch",
     "launch_index",
     "launches_index",
+    "first_launch",
+    "last_launch",
 )
 
 # Numbers whose unit hangs on the objective (J, J·s, J·s²); their docstring says so.

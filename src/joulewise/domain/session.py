@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from joulewise.domain.ports import Gpu, KernelRunner
+from joulewise.domain.ports import Gpu, IterationRunner, KernelRunner
+from joulewise.domain.transition import TransitionModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSession:
-    """One opened GPU and the runner of the workload's kernels on it."""
+    """One opened GPU and the runner of the workload's kernels on it.
+
+    `iterations` runs whole iterations; `None` where the device only runs kernels alone.
+    `transition` is what a change of point costs on this device, where that is known for sure
+    because it is virtual; hardware has to be measured.
+    """
 
     gpu: Gpu
     runner: KernelRunner
+    iterations: IterationRunner | None = None
+    transition: TransitionModel | None = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from joulewise.domain.caveats import Caveat, CaveatKind
-from joulewise.domain.measurement import Window
+from joulewise.domain.measurement import ReplayWindow, Window
 
 
-def tally(windows: Iterable[Window]) -> tuple[Caveat, ...]:
+def tally(windows: Iterable[Window | ReplayWindow]) -> tuple[Caveat, ...]:
     """One caveat per kind seen in any window, in how many, with the first one's words."""
     window_count = 0
     seen: dict[CaveatKind, list[str]] = {}

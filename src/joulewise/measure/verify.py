@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError
-from joulewise.domain.measurement import Window
+from joulewise.domain.measurement import ReplayWindow, Window
 from joulewise.domain.plan import Interval, Plan, Verification, VerificationPair
-from joulewise.domain.ports import Gpu, Lease, Progress, no_progress
+from joulewise.domain.ports import Lease, Progress, no_progress
 from joulewise.domain.session import DeviceSession
 from joulewise.measure.doubts import tally
 from joulewise.measure.fresh import interleaved, measure_in_turn
+from joulewise.measure.replayed_pairs import assumed_transitions, replayed_pairs
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.statistics import log_ratio_interval
 from joulewise.measure.table import CellKey
@@ -33,11 +34,16 @@ def verify_plan(  # noqa: PLR0913 - what, where, how, and whom to tell
 ) -> Verification:
     """Measure baseline and plan side by side, `pair_count` times.
 
-    Each pair is one measuring run, so that the time shift of a run cancels within it: every
-    kernel of the plan is measured for one window at the baseline and at each point planned
-    for it, directly after one another, in an order that turns around from pair to pair. Where
-    the plan keeps the baseline, both sides share one window. Sums over the launches of the
-    iteration make the pair.
+    Each pair is one measuring run, so that the time shift of a run cancels within it.
+
+    A plan that was made without counting changes of clocks is measured as it was made, kernel
+    by kernel: one window at the baseline and at each point planned for the kernel, directly
+    after one another, in an order that turns around from pair to pair. Where the plan keeps
+    the baseline, both sides share one window. Sums over the launches of the iteration make
+    the pair.
+
+    A plan with a transition model is carried out: both sides run whole iterations, the plan's
+    with its requests, so that what changes cost is in the figures.
 
     Args:
         session: The device and what runs on it.
@@ -46,7 +52,7 @@ def verify_plan(  # noqa: PLR0913 - what, where, how, and whom to tell
         pair_count: At least 2; fewer than 6 give wide intervals.
         settings: Length of a window, warm-up and patience.
         plan_sha256: Names the plan.
-        progress: Told after every cell.
+        progress: Told after every cell or pair.
 
     Returns:
         Medians over pairs with 95 % intervals of the paired log-ratios (see
@@ -55,7 +61,8 @@ def verify_plan(  # noqa: PLR0913 - what, where, how, and whom to tell
         is attached.
 
     Raises:
-        InputError: too few pairs, or an empty plan.
+        InputError: too few pairs, an empty plan, or requests that do not lead to its points.
+        NotSupported: changes count, and the device runs no whole iterations.
         MeasurementError: no trustworthy number came out of a cell.
         DeviceError: the device refused a point, has no energy counter, or was lost.
     """
@@ -66,9 +73,44 @@ def verify_plan(  # noqa: PLR0913 - what, where, how, and whom to tell
         )
     if not plan.launches:
         raise InputError("the plan has no launches", field="launches")
-    cells = _cells(plan)
+    measured = _measured_pairs(session, lease, plan, pair_count, settings, progress)
     pairs: list[VerificationPair] = []
-    windows: list[Window] = []
+    windows: list[Window | ReplayWindow] = []
+    for pair, seen in measured:
+        pairs.append(pair)
+        windows.extend(seen)
+    return _verdict(session, plan, pairs, windows, plan_sha256)
+
+
+def _measured_pairs(
+    session: DeviceSession,
+    lease: Lease,
+    plan: Plan,
+    pair_count: int,
+    settings: MeasureSettings,
+    progress: Progress,
+) -> Iterator[tuple[VerificationPair, Sequence[Window | ReplayWindow]]]:
+    """Pairs with the windows that they come from."""
+    if plan.request.transition is None:
+        yield from _cell_pairs(session, lease, plan, pair_count, settings, progress)
+        return
+    progress("verifying", 0, pair_count)
+    replayed = replayed_pairs(session, lease, plan, pair_count, settings=settings)
+    for done_count, (pair, seen) in enumerate(replayed, start=1):
+        progress("verifying", done_count, pair_count)
+        yield pair, seen
+
+
+def _cell_pairs(
+    session: DeviceSession,
+    lease: Lease,
+    plan: Plan,
+    pair_count: int,
+    settings: MeasureSettings,
+    progress: Progress,
+) -> Iterator[tuple[VerificationPair, Sequence[Window]]]:
+    """Pairs that are sums of cells."""
+    cells = _cells(plan)
     for number in range(pair_count):
         run = f"verify/{number}"
         order = interleaved(cells, seed=settings.seed, label="verify", round_number=number)
@@ -76,9 +118,7 @@ def verify_plan(  # noqa: PLR0913 - what, where, how, and whom to tell
         for key, window in measure_in_turn(session, lease, order, run, 0, settings):
             seen[key] = window
             progress("verifying", number * len(cells) + len(seen), pair_count * len(cells))
-        windows.extend(seen.values())
-        pairs.append(_pair(plan, seen))
-    return _verdict(session.gpu, plan, pairs, windows, plan_sha256)
+        yield _pair(plan, seen), tuple(seen.values())
 
 
 def _cells(plan: Plan) -> tuple[CellKey, ...]:
@@ -105,10 +145,10 @@ def _pair(plan: Plan, seen: Mapping[CellKey, Window]) -> VerificationPair:
 
 
 def _verdict(
-    gpu: Gpu,
+    session: DeviceSession,
     plan: Plan,
     pairs: Sequence[VerificationPair],
-    windows: Sequence[Window],
+    windows: Sequence[Window | ReplayWindow],
     plan_sha256: str,
 ) -> Verification:
     slowdown_ratio, slowdown_interval = log_ratio_interval(
@@ -118,6 +158,7 @@ def _verdict(
         [pair.plan_energy_j for pair in pairs], [pair.baseline_energy_j for pair in pairs]
     )
     budget = plan.request.max_slowdown_ratio
+    gpu = session.gpu
     return Verification(
         plan_sha256=plan_sha256,
         device=gpu.identity.spec,
@@ -138,6 +179,7 @@ def _verdict(
             *tally(windows),
             *_promise_not_shown(budget, slowdown_interval),
             *_transitions_not_counted(plan),
+            *assumed_transitions(session, plan),
         ),
     )
 
@@ -156,7 +198,7 @@ def _promise_not_shown(budget: float | None, slowdown: Interval) -> tuple[Caveat
 
 def _transitions_not_counted(plan: Plan) -> tuple[Caveat, ...]:
     point_count = len({launch.point for launch in plan.launches})
-    if point_count < 2:  # noqa: PLR2004 - one point needs no changes
+    if plan.request.transition is not None or point_count < 2:  # noqa: PLR2004 - one point needs no changes
         return ()
     return (
         Caveat(

@@ -62,7 +62,7 @@ def measure_window(
         except MeasurementError as error:
             reason = error.message
             continue
-        if not _disturbances(raw):
+        if not disturbances(raw.start, raw.end):
             return _finish(raw, gpu, point, settings)
         spoilt = raw
     if spoilt is None:
@@ -118,11 +118,61 @@ def _read_window(gpu: Gpu, loop: KernelLoop, window: int, settings: MeasureSetti
     return RawWindow(window=window, start=start, end=end, timing=timing)
 
 
+def disturbances(start: GpuSample, end: GpuSample) -> tuple[Caveat, ...]:
+    """What spoils a window: another process, or heat that lowered the clock."""
+    caveats = []
+    foreign_count = max(start.other_process_count or 0, end.other_process_count or 0)
+    if foreign_count:
+        caveats.append(
+            Caveat(
+                kind=CaveatKind.OTHER_PROCESS_ON_GPU,
+                seen=f"{foreign_count} other process(es) on the GPU during the window",
+            )
+        )
+    slowed = _share(start.thermally_throttled_s, end.thermally_throttled_s, start, end)
+    if slowed > _NEGLIGIBLE_RATIO:
+        caveats.append(
+            Caveat(
+                kind=CaveatKind.THERMALLY_THROTTLED,
+                seen=f"heat held the clock down for {slowed:.0%} of the window",
+            )
+        )
+    return tuple(caveats)
+
+
+def power_capping(start: GpuSample, end: GpuSample) -> tuple[Caveat, ...]:
+    """PowerCapped where the power limit held the clock down for more than a moment."""
+    capped = _share(start.power_capped_s, end.power_capped_s, start, end)
+    if capped <= _NEGLIGIBLE_RATIO:
+        return ()
+    return (
+        Caveat(
+            kind=CaveatKind.POWER_CAPPED,
+            seen=f"the power limit held the clock down for {capped:.0%} of the window",
+        ),
+    )
+
+
+def coarseness(
+    duration_s: float, energy_counter_period_s: float, settings: MeasureSettings
+) -> tuple[Caveat, ...]:
+    """CounterTooCoarse where the energy counter moved too rarely for a window this short."""
+    period_count = duration_s / energy_counter_period_s
+    if period_count >= settings.coarse_counter_period_count:
+        return ()
+    return (
+        Caveat(
+            kind=CaveatKind.COUNTER_TOO_COARSE,
+            seen=f"the energy counter moved about {period_count:.0f} times in the window",
+        ),
+    )
+
+
 def _finish(raw: RawWindow, gpu: Gpu, point: OperatingPoint, settings: MeasureSettings) -> Window:
     power_w = energy_between_j(raw.start, raw.end) / raw.duration_s
     time_s = raw.timing.elapsed_s / raw.timing.launch_count
     samples = (raw.start, raw.end)
-    capped = _power_capped(raw)
+    capped = power_capping(raw.start, raw.end)
     return Window(
         window=raw.window,
         time_s=time_s,
@@ -134,61 +184,14 @@ def _finish(raw: RawWindow, gpu: Gpu, point: OperatingPoint, settings: MeasureSe
         caveats=(
             *capped,
             *clock_caveats(samples, point, gpu.clock_grid(), is_sm_excused=bool(capped)),
-            *_disturbances(raw),
-            *_coarseness(raw, gpu.energy_counter_period_s, settings),
+            *disturbances(raw.start, raw.end),
+            *coarseness(raw.duration_s, gpu.energy_counter_period_s, settings),
         ),
     )
 
 
-def _disturbances(raw: RawWindow) -> tuple[Caveat, ...]:
-    caveats = []
-    foreign_count = max(raw.start.other_process_count or 0, raw.end.other_process_count or 0)
-    if foreign_count:
-        caveats.append(
-            Caveat(
-                kind=CaveatKind.OTHER_PROCESS_ON_GPU,
-                seen=f"{foreign_count} other process(es) on the GPU during the window",
-            )
-        )
-    slowed = _share(raw.start.thermally_throttled_s, raw.end.thermally_throttled_s, raw)
-    if slowed > _NEGLIGIBLE_RATIO:
-        caveats.append(
-            Caveat(
-                kind=CaveatKind.THERMALLY_THROTTLED,
-                seen=f"heat held the clock down for {slowed:.0%} of the window",
-            )
-        )
-    return tuple(caveats)
-
-
-def _power_capped(raw: RawWindow) -> tuple[Caveat, ...]:
-    capped = _share(raw.start.power_capped_s, raw.end.power_capped_s, raw)
-    if capped <= _NEGLIGIBLE_RATIO:
-        return ()
-    return (
-        Caveat(
-            kind=CaveatKind.POWER_CAPPED,
-            seen=f"the power limit held the clock down for {capped:.0%} of the window",
-        ),
-    )
-
-
-def _coarseness(
-    raw: RawWindow, energy_counter_period_s: float, settings: MeasureSettings
-) -> tuple[Caveat, ...]:
-    period_count = raw.duration_s / energy_counter_period_s
-    if period_count >= settings.coarse_counter_period_count:
-        return ()
-    return (
-        Caveat(
-            kind=CaveatKind.COUNTER_TOO_COARSE,
-            seen=f"the energy counter moved about {period_count:.0f} times in the window",
-        ),
-    )
-
-
-def _share(start_s: float | None, end_s: float | None, raw: RawWindow) -> float:
+def _share(start_s: float | None, end_s: float | None, start: GpuSample, end: GpuSample) -> float:
     """Share of the window that a counter of seconds grew by; 0 where it cannot be told."""
     if start_s is None or end_s is None:
         return 0.0
-    return (end_s - start_s) / raw.duration_s
+    return (end_s - start_s) / (end.time_s - start.time_s)

@@ -152,7 +152,8 @@ def _hover(part: Stretch, knob: Knob) -> str:
     if part.launch_count > 1:
         last = figure_text(part.last_kernel, 60)
         kernels = f"{part.launch_count} launches: {kernels} … {last}"
-    return f"{knob.name} {text}<br>{kernels}<br>for {duration(part.end_s - part.start_s)}"
+    wait = f", after a stall of {duration(part.stall_s)}" if part.stall_s else ""
+    return f"{knob.name} {text}<br>{kernels}<br>for {duration(part.end_s - part.start_s)}{wait}"
 
 
 def _band_shape(band: PassBand, scale: float) -> Json:

@@ -15,7 +15,8 @@ from joulewise.domain.plan import FrontierPoint, Interval, Plan, PlannedLaunch, 
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.sweep import Sweep
 from joulewise.report.inputs import ReportInputs
-from joulewise.report.wording import setting
+from joulewise.report.regions import change_indices
+from joulewise.report.wording import counted, setting
 
 _ROUNDING_RATIO = 1e-9  # a sum of the same numbers in another order is the same sum
 
@@ -169,7 +170,9 @@ def comparison_rows(inputs: ReportInputs) -> tuple[ComparisonRow, ...]:
     judged by, they are flattered, the plan's verified row is not. Ratios are against the
     baseline of a row's own basis, for times shift between measuring runs; times and energies
     are these ratios of the plan's baseline, so that a table agrees with itself. Rows that
-    nothing is known about are left out. Raises PlanError where plan and sweep do not fit.
+    nothing is known about are left out. The pass-level rival changes clocks at the costs that
+    its frontier was made with, the plan's own; a static point changes none. Raises PlanError
+    where plan and sweep do not fit.
     """
     plan, verification = inputs.plan, inputs.verification
     limit_ratio = equal_slowdown_ratio(plan, verification)
@@ -195,10 +198,18 @@ def kernel_savings(plan: Plan, sweep: Sweep) -> tuple[KernelSaving, ...]:
     return tuple(sorted(savings, key=lambda saving: -saving.saved_energy_j))
 
 
-def clocks_in_use(launches: Sequence[PlannedLaunch]) -> str:
-    """`SM 1680 MHz, memory auto` for one point, `16 operating points` for more."""
-    used = {launch.point for launch in launches}
-    return setting(used.pop()) if len(used) == 1 else f"{len(used)} operating points"
+def clocks_in_use(plan: Plan) -> str:
+    """`SM 1680 MHz, memory auto` for one point, `16 operating points` for more.
+
+    Where changes count, how many there are in an iteration: `6 operating points, 14 changes`.
+    """
+    used = {launch.point for launch in plan.launches}
+    if len(used) == 1:
+        return setting(used.pop())
+    text = f"{len(used)} operating points"
+    if plan.request.transition is None:
+        return text
+    return f"{text}, {counted(len(change_indices(plan)), 'change')}"
 
 
 def _kernel_saving(
@@ -274,7 +285,7 @@ def _promised_row(plan: Plan) -> ComparisonRow:
     return ComparisonRow(
         role=Role.PROMISED,
         label="Chosen plan, promised",
-        clocks=clocks_in_use(plan.launches),
+        clocks=clocks_in_use(plan),
         basis="plan",
         time_s=plan.time_s,
         energy_j=plan.energy_j,
@@ -287,7 +298,7 @@ def _verified_row(plan: Plan, verification: Verification) -> ComparisonRow:
     return ComparisonRow(
         role=Role.VERIFIED,
         label="Chosen plan, verified",
-        clocks=clocks_in_use(plan.launches),
+        clocks=clocks_in_use(plan),
         basis=f"{len(verification.pairs)} fresh pairs",
         time_s=verification.slowdown_ratio * plan.baseline_time_s,
         energy_j=(1.0 - verification.saving_ratio) * plan.baseline_energy_j,

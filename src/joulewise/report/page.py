@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from dataclasses import dataclass
-from importlib.resources import files
-from typing import TYPE_CHECKING
 
-from joulewise.domain.plan import Status
+from joulewise.domain.plan import Plan, Status
 from joulewise.report.clocks_figure import (
     KNOBS,
     MOST_STRETCHES,
@@ -25,9 +21,15 @@ from joulewise.report.compare import (
 )
 from joulewise.report.doubts import gathered_doubts
 from joulewise.report.frontier_figure import frontier_figure
+from joulewise.report.html_page import (
+    content_policy,
+    page_environment,
+    page_resource,
+    page_scripts,
+)
 from joulewise.report.inputs import ReportInputs
 from joulewise.report.provenance import origin, provenance_rows
-from joulewise.report.savings_figure import clocks_label, savings_figure
+from joulewise.report.savings_figure import savings_figure
 from joulewise.report.timeline import (
     Stretch,
     change_count,
@@ -37,18 +39,12 @@ from joulewise.report.timeline import (
 )
 from joulewise.report.verdict import verdict
 from joulewise.report.wording import (
-    change,
     count,
     counted,
     duration,
     energy,
     percent,
-    plain,
-    setting,
 )
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 _MOST_ROWS = 200
 _MOST_SIGHTINGS = 5
@@ -72,14 +68,12 @@ def render_report(inputs: ReportInputs) -> str:
     forbids every request, so that a hostile kernel name stays text. Raises PlanError where plan
     and sweep do not fit together.
     """
-    from plotly.offline import get_plotlyjs  # noqa: PLC0415 - heavy, needed here alone
-
-    plotly_script, page_script = get_plotlyjs(), _resource("page.js")
+    plotly_script, page_script = page_scripts()
     parts = stretches(inputs.plan, inputs.sweep)
     savings = kernel_savings(inputs.plan, inputs.sweep)
     rows = comparison_rows(inputs)
     return (
-        _environment()
+        page_environment()
         .get_template("page.html.j2")
         .render(
             plan=inputs.plan,
@@ -96,7 +90,7 @@ def render_report(inputs: ReportInputs) -> str:
                 "clocks-plot": clocks_figure(parts),
                 "savings-plot": savings_figure(savings),
             },
-            clocks_sentence=_clocks_sentence(parts),
+            clocks_sentence=_clocks_sentence(inputs.plan, parts),
             views=_views(parts),
             view_scale=time_scale(parts)[0],
             shares=point_shares(inputs.plan, inputs.sweep),
@@ -108,53 +102,15 @@ def render_report(inputs: ReportInputs) -> str:
             provenance_rows=provenance_rows(inputs),
             most_rows=_MOST_ROWS,
             most_sightings=_MOST_SIGHTINGS,
-            content_policy=_content_policy((plotly_script, page_script)),
-            style=_resource("page.css"),
+            content_policy=content_policy((plotly_script, page_script)),
+            style=page_resource("page.css"),
             plotly_script=plotly_script,
             page_script=page_script,
         )
     )
 
 
-def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - slow to load
-
-    environment = Environment(
-        loader=PackageLoader("joulewise.report", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        change=change,
-        clocks_label=clocks_label,
-        count=count,
-        duration=duration,
-        energy=energy,
-        percent=percent,
-        plain=plain,
-        setting=setting,
-    )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "sort_keys": True}
-    return environment
-
-
-def _resource(name: str) -> str:
-    return files("joulewise.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _content_policy(scripts: tuple[str, ...]) -> str:
-    """Only these inline scripts, inline styles, and pictures that the page makes itself."""
-    digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
-    hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-    return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _clocks_sentence(parts: tuple[Stretch, ...]) -> str:
+def _clocks_sentence(plan: Plan, parts: tuple[Stretch, ...]) -> str:
     """What the figure shows, and what it leaves out."""
     moved = moved_knobs(parts)
     if not moved:
@@ -167,10 +123,26 @@ def _clocks_sentence(parts: tuple[Stretch, ...]) -> str:
     if still:
         sentences.append(f"It leaves the {still[0]} to the driver throughout.")
     if changes:
-        sentences.append("Changing takes no time here: each kernel was measured alone.")
+        sentences.append(_changes_sentence(plan))
     if len(parts) > MOST_STRETCHES:
         sentences.append(f"The first {count(MOST_STRETCHES)} steps are shown.")
     return " ".join(sentences)
+
+
+def _changes_sentence(plan: Plan) -> str:
+    """What the changes take, where the plan counts that."""
+    model = plan.request.transition
+    if model is None:
+        return "Changing takes no time here: each kernel was measured alone."
+    known = "measured" if model.is_measured else "assumed"
+    sentence = (
+        f"By the {known} transition model {model.name!r} the changes take "
+        f"{duration(plan.transition_time_s)} and {energy(plan.transition_energy_j)} of an iteration"
+    )
+    lead_s = max((request.lead_s for request in plan.requests), default=0.0)
+    if lead_s:
+        sentence += f"; they are asked for up to {duration(lead_s)} ahead"
+    return f"{sentence}."
 
 
 def _views(parts: tuple[Stretch, ...]) -> tuple[View, ...]:
@@ -193,9 +165,12 @@ def _savings_sentence(inputs: ReportInputs, savings: tuple[KernelSaving, ...]) -
     saved_energy_j = sum(saving.saved_energy_j for saving in savings)
     ratio = saved_energy_j / sum(saving.baseline_energy_j for saving in savings)
     sentence = f"The bars add up to {percent(ratio)} of the iteration's energy at the baseline."
+    taken_ratio = inputs.plan.transition_energy_j / inputs.plan.baseline_energy_j
+    if taken_ratio:
+        sentence += f" Changing the point takes {percent(taken_ratio)} of it back."
     if (
         inputs.plan.status is not Status.NO_GAIN
-        and abs(ratio - inputs.plan.saving_ratio) > _SEEN_DIFFERENCE_RATIO
+        and abs(ratio - taken_ratio - inputs.plan.saving_ratio) > _SEEN_DIFFERENCE_RATIO
     ):
         sentence += (
             f" They are the sweep's numbers; the plan promises {percent(inputs.plan.saving_ratio)}"

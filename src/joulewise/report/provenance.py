@@ -56,6 +56,7 @@ def provenance_rows(inputs: ReportInputs) -> tuple[tuple[str, str], ...]:
         ("Objective", plan.request.objective.value),
         ("Granularity", plan.request.granularity.value),
         ("Time bound", _bound(plan)),
+        ("Transitions", _transitions(plan)),
         ("Guard band held back", percent(plan.guard_band_ratio)),
         ("Gap to the proven bound", _gap(plan)),
     ]
@@ -101,6 +102,13 @@ def _bound(plan: Plan) -> str:
         return "none"
     span = "for the whole iteration" if plan.request.scope.value == "global" else "for each part"
     return f"{change(1.0 + budget_ratio)} {span} ({plan.request.scope.value})"
+
+
+def _transitions(plan: Plan) -> str:
+    model = plan.request.transition
+    if model is None:
+        return "not counted"
+    return f"{model.name}: {model.source}"
 
 
 def _gap(plan: Plan) -> str:

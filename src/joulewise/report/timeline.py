@@ -11,14 +11,19 @@ from joulewise.domain.points import OperatingPoint
 from joulewise.domain.sweep import Sweep
 from joulewise.domain.workload import Pass
 from joulewise.report.compare import CellReader
+from joulewise.report.regions import stalls_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Neighbouring launches of one pass at one operating point."""
+    """Neighbouring launches of one pass at one operating point.
+
+    The GPU waits `stall_s` before it, until the point is in force.
+    """
 
     start_s: float
     end_s: float
+    stall_s: float
     point: OperatingPoint
     pass_: Pass
     first_kernel: str
@@ -49,18 +54,23 @@ class PointShare:
 def stretches(plan: Plan, sweep: Sweep) -> tuple[Stretch, ...]:
     """The launches in order, each as long as its cell says. Raises PlanError as `CellReader`.
 
-    Changing clocks takes no time here: the times are of kernels measured alone.
+    Between stretches lie the stalls of changes where the plan counts any; else changing clocks
+    takes no time here, for the times are of kernels measured alone.
     """
     reader = CellReader.of(sweep)
-    now_s = 0.0
+    waits_s = stalls_s(plan)
+    now_s, first = 0.0, 0
     found: list[Stretch] = []
     for (point, pass_), group in groupby(plan.launches, key=_setting_and_pass):
         launches = list(group)
-        end_s = now_s + sum(reader.cell(launch.kernel, point)[0] for launch in launches)
+        stall_s = waits_s.get(first, 0.0)
+        start_s = now_s + stall_s
+        end_s = start_s + sum(reader.cell(launch.kernel, point)[0] for launch in launches)
         found.append(
             Stretch(
-                start_s=now_s,
+                start_s=start_s,
                 end_s=end_s,
+                stall_s=stall_s,
                 point=point,
                 pass_=pass_,
                 first_kernel=launches[0].kernel,
@@ -68,7 +78,7 @@ def stretches(plan: Plan, sweep: Sweep) -> tuple[Stretch, ...]:
                 launch_count=len(launches),
             )
         )
-        now_s = end_s
+        now_s, first = end_s, first + len(launches)
     return tuple(found)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from joulewise.domain.errors import InputError
+from joulewise.domain.transition_presets import STALL_POWER_W, transition_preset_names
 from joulewise.simulator.noise import DEFAULT_NOISE, STRESS_NOISE, NoiseLevel
 
 PREFIX = "virtual"
@@ -19,6 +20,10 @@ OPTIONS: Mapping[str, str] = {
     "gain": "spread of the power sensor's scale between boards, 0.02 or 2%",
     "control": "`allowed`, or `denied` to refuse every change of clocks",
     "lag": "time until a requested point takes effect, 0.02 or 20ms",
+    "stall": "time that the GPU waits at every change of point, 0.001 or 1ms; no lag then, "
+    "unless one is given",
+    "stall_power": "power drawn while it waits, 60 or 60W; goes with stall",
+    "transition": f"what a change costs: {', '.join(transition_preset_names())}",
     "counter_period": "time between two movements of the energy counter, 0.1 or 100ms",
     "ambient": "air temperature in °C, 25 or 25C",
     "lost_after": "virtual seconds until the device is lost",
@@ -29,6 +34,7 @@ OPTIONS: Mapping[str, str] = {
 _NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)"
 _RATIO = re.compile(_NUMBER + r"\s*(%?)", re.IGNORECASE)
 _DURATION = re.compile(_NUMBER + r"\s*(us|ms|s|)", re.IGNORECASE)
+_POWER = re.compile(_NUMBER + r"\s*(?:W|)", re.IGNORECASE)
 _TEMPERATURE = re.compile(_NUMBER + r"\s*(?:°?C|)", re.IGNORECASE)
 _SCALE_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0}
 _SHORTEST_COUNTER_PERIOD_S = 0.001
@@ -36,6 +42,7 @@ _SHORTEST_COUNTER_PERIOD_S = 0.001
 _LONGEST_S = 1e12
 _LOUDEST_RATIO = 100.0
 _COLDEST_C, _HOTTEST_C = -40.0, 120.0
+_HIGHEST_W = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +56,9 @@ class VirtualOptions:
     gain_ratio: float | None = None
     is_control_denied: bool = False
     lag_s: float | None = None
+    stall_s: float | None = None
+    stall_power_w: float | None = None
+    transition: str | None = None
     counter_period_s: float | None = None
     ambient_c: float | None = None
     lost_after_s: float | None = None
@@ -66,6 +76,9 @@ class VirtualOptions:
             "gain": _text(self.gain_ratio),
             "control": "denied" if self.is_control_denied else None,
             "lag": _text(self.lag_s),
+            "stall": _text(self.stall_s),
+            "stall_power": _text(self.stall_power_w),
+            "transition": self.transition,
             "counter_period": _text(self.counter_period_s),
             "ambient": _text(self.ambient_c),
             "lost_after": _text(self.lost_after_s),
@@ -122,6 +135,9 @@ def parse_device(device: str) -> VirtualOptions:
         gain_ratio=_read(texts, "gain", _ratio),
         is_control_denied=_is_control_denied(texts),
         lag_s=_read(texts, "lag", _duration),
+        stall_s=_read(texts, "stall", _duration),
+        stall_power_w=_stall_power_w(texts),
+        transition=_transition(texts),
         counter_period_s=_read(texts, "counter_period", _counter_period),
         ambient_c=_read(texts, "ambient", _temperature),
         lost_after_s=_read(texts, "lost_after", _duration),
@@ -230,6 +246,40 @@ def _is_control_denied(texts: Mapping[str, str]) -> bool:
     if text not in ("allowed", "denied"):
         raise _refuse("control", text)
     return text == "denied"
+
+
+def _stall_power_w(texts: Mapping[str, str]) -> float | None:
+    """Power during a stall, where it differs from the usual assumption."""
+    if "stall_power" in texts and "stall" not in texts:
+        raise InputError(
+            "a stall power needs a stall",
+            field="stall_power",
+            hint="Write stall=1ms,stall_power=60W.",
+        )
+    value = _read(texts, "stall_power", _power)
+    return None if value == STALL_POWER_W else value
+
+
+def _transition(texts: Mapping[str, str]) -> str | None:
+    text = texts.get("transition")
+    if text is None:
+        return None
+    if text not in transition_preset_names():
+        raise _refuse("transition", text)
+    also = [name for name in ("lag", "stall") if name in texts]
+    if also:
+        raise InputError(
+            f"transition={text} already says what {also[0]}= says",
+            field=also[0],
+            hint="Keep one of the two.",
+        )
+    return text
+
+
+def _power(text: str) -> float | None:
+    match = _POWER.fullmatch(text)
+    value = None if match is None else float(match[1])
+    return value if value is not None and 0 <= value <= _HIGHEST_W else None
 
 
 def _foreign(texts: Mapping[str, str]) -> tuple[float | None, float | None]:

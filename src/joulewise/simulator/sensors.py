@@ -81,6 +81,10 @@ class EnergyCounter:
             start = last_tick
         self._counted += self._count(stretch, start, stop)
 
+    def add_at_once(self, energy_j: float) -> None:
+        """Count energy that is spent in no time."""
+        self._counted += round(energy_j * _QUANTA_PER_J * self.period_units)
+
     def start_anew(self) -> None:
         """Drop what was counted so far, as after a reload of the driver."""
         self._counted -= self._shown_quanta * self.period_units

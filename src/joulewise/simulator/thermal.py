@@ -20,6 +20,9 @@ SNAP_C = 1.0
 """Nearer than this the board counts as settled, so that a settled cell keeps no trace of
 what ran before it. It is the resolution of the temperature sensors: whoever waits until a
 reading rests for 10 s has arrived."""
+SETTLED_AFTER_S = 1.0
+"""A load has to last this long before the board counts as settled: a load that changes many
+times a second must not stick at the equilibrium of one of its parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

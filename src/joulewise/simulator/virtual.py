@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from joulewise.domain.caveats import Caveat, CaveatKind
-from joulewise.domain.errors import InputError, MeasurementError, NotPermitted
+from joulewise.domain.errors import MeasurementError, NotPermitted
 from joulewise.domain.measurement import GpuSample, LoopTiming
+from joulewise.domain.plan import PlannedLaunch, PlannedRequest
 from joulewise.domain.points import AUTO, ClockGrid, OperatingPoint
-from joulewise.domain.ports import GpuIdentity, KernelLoop
+from joulewise.domain.ports import GpuIdentity, IterationLoop, KernelLoop
 from joulewise.domain.session import DeviceSession
+from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import KernelWork
 from joulewise.simulator.device_string import VirtualOptions, is_virtual, parse_device
 from joulewise.simulator.noise import QUIET, WindowKey, window_noise
@@ -19,17 +21,22 @@ from joulewise.simulator.operations import Operations
 from joulewise.simulator.presets import preset
 from joulewise.simulator.spec import GpuSpec
 from joulewise.simulator.virtual_board import VirtualBoard
-from joulewise.simulator.virtual_time import UNITS_PER_S, Units, seconds, units
+from joulewise.simulator.virtual_iterations import VirtualIterationLoop, check_iteration
+from joulewise.simulator.virtual_time import UNITS_PER_S, duration_units, seconds
 
 __all__ = ["VirtualGpu", "VirtualLoop", "VirtualRunner", "is_virtual", "open_virtual"]
 
 
-def open_virtual(device: str, works: Sequence[KernelWork]) -> DeviceSession:
+def open_virtual(
+    device: str, works: Sequence[KernelWork], transition: TransitionModel | None = None
+) -> DeviceSession:
     """Open a virtual GPU on which these works can run.
 
     Args:
         device: such as `virtual:rtx3080ti,noise=0,seed=7`; see `device_string.OPTIONS`.
         works: one work per kernel; may be empty where nothing shall run.
+        transition: what changes of point cost where the device string says nothing of them;
+            `None`: the board's own lag and no stall.
 
     Raises:
         InputError: unknown device, option or value, or a kernel with two works.
@@ -37,10 +44,13 @@ def open_virtual(device: str, works: Sequence[KernelWork]) -> DeviceSession:
     options = parse_device(device)
     spec = preset(options.preset)
     operations = Operations(spec, works)
-    board = VirtualBoard(operations, options)
+    board = VirtualBoard(operations, options, transition)
+    runner = VirtualRunner(operations, board, options)
     return DeviceSession(
         gpu=VirtualGpu(spec, board, options),
-        runner=VirtualRunner(operations, board, options),
+        runner=runner,
+        iterations=runner,
+        transition=board.driver.transition,
     )
 
 
@@ -76,7 +86,7 @@ class VirtualGpu:
     def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
         """Go to the counter's next movement. Raises MeasurementError if it is too far."""
         self._board.check()
-        timeout_units = _duration_units(timeout_s)
+        timeout_units = duration_units(timeout_s)
         board = self._board
         wait_units = board.counter.next_tick_units(board.now_units) - board.now_units
         if wait_units > timeout_units:
@@ -91,7 +101,7 @@ class VirtualGpu:
     def wait(self, duration_s: float) -> None:
         """Let virtual time pass. Raises DeviceLost."""
         self._board.check()
-        self._board.advance(_duration_units(duration_s))
+        self._board.advance(duration_units(duration_s))
 
     def request(self, point: OperatingPoint) -> None:
         """Ask for a point. Raises NotPermitted, NotSupported, DeviceLost."""
@@ -115,7 +125,7 @@ class VirtualGpu:
 
 
 class VirtualRunner:
-    """A `KernelRunner` on one virtual board."""
+    """A `KernelRunner` and an `IterationRunner` on one virtual board."""
 
     def __init__(
         self, operations: Operations, board: VirtualBoard, options: VirtualOptions
@@ -135,25 +145,62 @@ class VirtualRunner:
         """Run `kernel` back to back inside the block, from the next counter tick on."""
         return self._loop(kernel, run)
 
+    def iterate(
+        self,
+        launches: Sequence[PlannedLaunch],
+        requests: Sequence[PlannedRequest],
+        ask: Callable[[OperatingPoint], None],
+        *,
+        run: str,
+    ) -> AbstractContextManager[IterationLoop]:
+        """Run these launches over and over inside the block, from the next counter tick on."""
+        return self._iterate(launches, requests, ask, run)
+
     @contextmanager
     def _loop(self, kernel: str, run: str) -> Iterator[KernelLoop]:
         self._operations.check_kernel(kernel)
+        with self._alone(repr(kernel)):
+            loop = VirtualLoop(self._board, self._options, kernel, run)
+            self._board.load(kernel)
+            try:
+                yield loop
+            finally:
+                loop.close()
+
+    @contextmanager
+    def _iterate(
+        self,
+        launches: Sequence[PlannedLaunch],
+        requests: Sequence[PlannedRequest],
+        ask: Callable[[OperatingPoint], None],
+        run: str,
+    ) -> Iterator[IterationLoop]:
+        check_iteration(self._operations, launches, requests)
+        with self._alone("the iteration"):
+            loop = VirtualIterationLoop(
+                self._board, self._operations, self._options, launches, requests, ask, run=run
+            )
+            try:
+                loop.start()
+                yield loop
+            finally:
+                loop.close()
+
+    @contextmanager
+    def _alone(self, what: str) -> Iterator[None]:
         board = self._board
         board.check()
         if self._is_looping:
             raise MeasurementError(
-                f"another kernel is running; {kernel!r} has to wait",
+                f"another kernel is running; {what} has to wait",
                 hint="Leave the block of the first loop before the next one.",
             )
         # Begun on a tick, every loop meets the counter in the same phase.
         board.advance(-board.now_units % board.counter.period_units)
-        loop = VirtualLoop(board, self._options, kernel, run)
         self._is_looping = True
-        board.load(kernel)
         try:
-            yield loop
+            yield
         finally:
-            loop.close()
             self._is_looping = False
 
 
@@ -190,7 +237,7 @@ class VirtualLoop:
     def run_for(self, duration_s: float) -> None:
         """Keep the GPU loaded that long."""
         self._check()
-        self._board.advance(_duration_units(duration_s))
+        self._board.advance(duration_units(duration_s))
 
     def end_window(self) -> LoopTiming:
         """Launches finished and their time; waits for the first one where none has."""
@@ -200,6 +247,7 @@ class VirtualLoop:
         board = self._board
         missing_launches = 1.0 - _launches(board)
         if missing_launches > 0:
+            board.wait_out_stall()
             missing_s = missing_launches * board.launch_time_s()
             board.advance(math.ceil(missing_s * UNITS_PER_S))
         timing = _timing(board)
@@ -253,11 +301,3 @@ def _timing(board: VirtualBoard) -> LoopTiming:
         return LoopTiming(launch_count=launch_count, elapsed_s=launch_count * paces[0].time_s)
     duration_s = seconds(sum(pace.duration_units for pace in paces))
     return LoopTiming(launch_count=launch_count, elapsed_s=duration_s * launch_count / launches)
-
-
-def _duration_units(duration_s: float) -> Units:
-    if not (math.isfinite(duration_s) and duration_s >= 0):
-        raise InputError(
-            f"a duration must be zero or more seconds, got {duration_s}", field="duration_s"
-        )
-    return units(duration_s)

@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from joulewise.domain.errors import DeviceLost
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.points import AUTO, OperatingPoint
+from joulewise.domain.transition import TransitionModel
 from joulewise.simulator.boards import BoardSpec, board
+from joulewise.simulator.clock_driver import ClockDriver, board_transition
 from joulewise.simulator.device_string import VirtualOptions
 from joulewise.simulator.noise import QUIET, WindowNoise, board_gain
 from joulewise.simulator.operations import Operation, Operations
+from joulewise.simulator.playback import Playback
 from joulewise.simulator.sensors import EnergyCounter, PowerMeter, Stretch
-from joulewise.simulator.thermal import SNAP_C, Drift
-from joulewise.simulator.virtual_time import UNITS_PER_S, Units, seconds, units
-
-_NEVER = 2**80
+from joulewise.simulator.thermal import SETTLED_AFTER_S, SNAP_C, Drift
+from joulewise.simulator.virtual_time import NEVER, UNITS_PER_S, Units, seconds, units
 
 # Another process takes turns with the kernel and draws some power of its own. Its heat is
 # left out, so that a window measured again afterwards is clean at once.
@@ -26,7 +27,7 @@ _FOREIGN_POWER_W = 25.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How long the kernel ran at one time per launch."""
+    """How long the kernel ran at one time per launch; infinite while the GPU waited."""
 
     time_s: float
     duration_units: Units
@@ -40,32 +41,40 @@ def board_of(options: VirtualOptions) -> BoardSpec:
         thermal = replace(thermal, ambient_c=options.ambient_c)
     if options.counter_period_s is not None:
         sensors = replace(sensors, energy_period_s=options.counter_period_s)
-    lag_s = spec.transition_lag_s if options.lag_s is None else options.lag_s
-    return BoardSpec(thermal=thermal, sensors=sensors, transition_lag_s=lag_s)
+    return replace(spec, thermal=thermal, sensors=sensors)
 
 
 class VirtualBoard:
     """The state of one virtual GPU; time moves only in `advance`.
 
-    Between two events (a requested point takes effect, the board settles or gets too hot,
-    a foreign process comes or goes …) power follows one law, so any span costs a few
-    evaluations, however long it is.
+    Between two events (a requested point takes effect, a launch of an iteration ends, the
+    board settles or gets too hot, a foreign process comes or goes …) power follows one law, so
+    any span costs a few evaluations, however long it is.
+
+    While an iteration plays the board never counts as settled: temperature then hovers where
+    the mean power holds it, and what leakage deviates from the kernels' own equilibria adds up
+    to nothing.
     """
 
-    def __init__(self, operations: Operations, options: VirtualOptions) -> None:
+    def __init__(
+        self,
+        operations: Operations,
+        options: VirtualOptions,
+        transition: TransitionModel | None = None,
+    ) -> None:
         """Idle, settled, every knob with the driver, at time zero."""
         self._operations = operations
+        self.driver = ClockDriver(board_transition(options, transition))
+        """Which point is in force, and what changing it costs."""
         self._spec = board_of(options)
         self._gain_ratio = board_gain(options.noise_level, options.seed)
         self._lost_at = _moment(options.lost_after_s)
         self._counter_reset_at = _moment(options.counter_reset_s)
         self._foreign_from = _moment(options.foreign_from_s)
         self._foreign_to = _moment(options.foreign_to_s)
-        self._due_at = _NEVER
-        self._wanted = AUTO
-        self.point = AUTO
-        """The operating point in force."""
         self._kernel: str | None = None
+        self._playback: Playback | None = None
+        self._is_handling = False
         self._noise = QUIET
         self._throttled_cell: tuple[str, OperatingPoint] | None = None
         self._paces: list[Pace] | None = None
@@ -76,6 +85,9 @@ class VirtualBoard:
         self._throttled_units = 0
         self._temp_c = self._spec.thermal.equilibrium_c(operations.idle(AUTO).power_w)
         self._drift: Drift | None = None
+        self._heading_c = self._temp_c
+        """Where the load of this moment leads, and since when."""
+        self._heading_since = 0
         self._drift_start = 0
         self.operation: Operation = operations.idle(AUTO)
         """What the board does now."""
@@ -86,6 +98,16 @@ class VirtualBoard:
     def now_units(self) -> Units:
         """Virtual time since the device was opened."""
         return self._now
+
+    @property
+    def point(self) -> OperatingPoint:
+        """The operating point in force."""
+        return self.driver.point
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the GPU waits for its clocks."""
+        return self._now < self.driver.stalled_until
 
     @property
     def is_foreign(self) -> bool:
@@ -102,15 +124,25 @@ class VirtualBoard:
 
     def want(self, point: OperatingPoint) -> None:
         """Install a request; it takes effect after the transition lag."""
-        self._wanted = point
-        self._due_at = self._now + units(self._spec.transition_lag_s)
-        self._handle_events()
+        self.driver.want(point, self._now)
+        if not self._is_handling:
+            self._handle_events()
 
     def load(self, kernel: str | None) -> None:
         """Run this kernel back to back from now on, or nothing."""
         self._kernel = kernel
         self._throttled_cell = None
         self._enter()
+
+    def play(self, playback: Playback | None) -> None:
+        """Run these iterations from now on, or nothing."""
+        self._playback, self._noise = playback, QUIET
+        self.load(None)
+        self._handle_events()
+
+    def refresh(self) -> None:
+        """See to whatever a playback changed."""
+        self._handle_events()
 
     def blur(self, noise: WindowNoise) -> None:
         """Apply these factors to time and power from now on."""
@@ -138,8 +170,18 @@ class VirtualBoard:
                 self.check()
                 self._handle_events()
 
+    def advance_to_event(self) -> None:
+        """Let time pass until something happens. Raises DeviceLost when the device goes."""
+        self.check()
+        self.advance(self._next_event - self._now)
+
+    def wait_out_stall(self) -> None:
+        """Let time pass until the GPU works again. Raises DeviceLost when the device goes."""
+        while self.is_stalled:
+            self.advance_to_event()
+
     def launch_time_s(self) -> float:
-        """Time per launch, as blurred now."""
+        """Time per launch, as blurred now; infinite while the GPU waits for its clocks."""
         foreign_ratio = _FOREIGN_TIME_RATIO if self.is_foreign else 1.0
         return self.operation.time_s * self._noise.time_ratio * foreign_ratio
 
@@ -199,13 +241,45 @@ class VirtualBoard:
     def _handle_events(self) -> None:
         if self._now >= self._counter_reset_at:
             self.counter.start_anew()
-            self._counter_reset_at = _NEVER
-        if self._now >= self._due_at:
-            if self._wanted != self.point:
-                self._throttled_cell = None
-            self.point = self._wanted
-            self._due_at = _NEVER
-        self._enter()
+            self._counter_reset_at = NEVER
+        self._is_handling = True
+        try:
+            self._change_points()
+        finally:
+            self._is_handling = False
+
+    def _change_points(self) -> None:
+        """Put in force what is due, and let the iteration that plays ask for more."""
+        playback = self._playback
+        while True:
+            self._take_effect()
+            if playback is not None:
+                playback.finish(self._now)
+                self._kernel = playback.kernel
+                self._noise = playback.noise_of(playback.kernel, self.point)
+            self._enter()
+            if playback is None:
+                return
+            playback.pace(self._now, self._running_time_s(), self.driver.stalled_until)
+            if not playback.ask_if_due(self._now, self.driver.ready_at(self._now)):
+                break
+        next_event = playback.next_event(self._now, self.driver.ready_at(self._now))
+        self._next_event = min(self._next_event, next_event)
+
+    def _take_effect(self) -> None:
+        spent_j = self.driver.take_effect(self._now)
+        if spent_j is None:
+            return
+        self._throttled_cell = None
+        if spent_j:
+            self.counter.add_at_once(spent_j * self._noise.power_ratio * self._gain_ratio)
+
+    def _running_time_s(self) -> float:
+        """Time per launch once the GPU no longer waits."""
+        if not self.is_stalled:
+            return self.launch_time_s()
+        foreign_ratio = _FOREIGN_TIME_RATIO if self.is_foreign else 1.0
+        return self._cool_operation().time_s * self._noise.time_ratio * foreign_ratio
 
     def _enter(self) -> None:
         """Find the law that holds from now on, and when it ends."""
@@ -220,6 +294,13 @@ class VirtualBoard:
             self._throttled_cell = (kernel, self.point)
             self.operation = self._operations.throttled(
                 kernel, self.point, thermal.slowdown_power_w()
+            )
+        if self.is_stalled:
+            self.operation = replace(
+                cool,
+                time_s=math.inf,
+                power_w=self.driver.stall_power_w,
+                is_power_capped=False,
             )
         self._start_drift(temp_c)
         is_warming_up = is_too_hot and not self.operation.is_throttled
@@ -239,7 +320,9 @@ class VirtualBoard:
         thermal = self._spec.thermal
         equilibrium_c = thermal.equilibrium_c(self.operation.power_w)
         self._drift_start = self._now
-        if abs(temp_c - equilibrium_c) <= SNAP_C:
+        if equilibrium_c != self._heading_c:
+            self._heading_c, self._heading_since = equilibrium_c, self._now
+        if temp_c == equilibrium_c or self._has_settled(temp_c):
             self._drift, self._temp_c = None, equilibrium_c
             return
         self._drift = Drift(
@@ -248,27 +331,38 @@ class VirtualBoard:
             time_constant_s=thermal.drift_time_constant_s(),
         )
 
+    def _has_settled(self, temp_c: float) -> bool:
+        """Near where this load leads, for long enough, and no iteration plays."""
+        is_near = abs(temp_c - self._heading_c) <= SNAP_C
+        return is_near and self._playback is None and self._now >= self._settles_from()
+
+    def _settles_from(self) -> Units:
+        return self._heading_since + units(SETTLED_AFTER_S)
+
     def _find_next_event(self, *, is_warming_up: bool) -> Units:
         events = [
-            self._due_at,
+            self.driver.due_at,
+            self.driver.stalled_until,
             self._lost_at,
             self._counter_reset_at,
             self._foreign_from,
             self._foreign_to,
         ]
         if self._drift is not None:
-            events.append(self._after(self._drift.settles_after_s))
+            if self._playback is None:
+                near_at = self._after(self._drift.settles_after_s)
+                events.append(max(near_at, self._settles_from()))
             if is_warming_up:
                 slowdown_c = self._spec.thermal.slowdown_temp_c - SNAP_C
                 events.append(self._after(self._drift.reaches_after_s(slowdown_c)))
-        return min((event for event in events if event > self._now), default=_NEVER)
+        return min((event for event in events if event > self._now), default=NEVER)
 
     def _after(self, duration_s: float) -> Units:
         """The first unit by which this much time has certainly passed."""
         if math.isinf(duration_s):
-            return _NEVER
+            return NEVER
         return self._now + math.ceil(duration_s * UNITS_PER_S) + 1
 
 
 def _moment(after_s: float | None) -> Units:
-    return _NEVER if after_s is None else units(after_s)
+    return NEVER if after_s is None else units(after_s)

@@ -13,7 +13,9 @@ from typing import Literal
 import msgspec
 
 from joulewise.domain.caveats import CaveatKind
+from joulewise.domain.pipeline import PipelinePlan
 from joulewise.domain.plan import Plan, Verification
+from joulewise.domain.transition import TransitionModel
 from joulewise.store import sweep_csv
 from joulewise.store.atomic import write_atomically
 from joulewise.store.json_files import SCHEMA_VERSION
@@ -61,12 +63,14 @@ class CommandError(msgspec.Struct, kw_only=True):
 
 
 def json_schemas() -> dict[str, Schema]:
-    """Schemas by name: sweep-row, sweep-metadata, plan, verification, workload, result."""
+    """Schemas of every file by name, and of the command line's `result`."""
     bodies: dict[str, Schema] = {
         "sweep-row": _sweep_row(),
         "sweep-metadata": msgspec.json.schema(SweepHeader),
         "plan": msgspec.json.schema(document_type(Plan, SCHEMA_VERSION)),
         "verification": msgspec.json.schema(document_type(Verification, SCHEMA_VERSION)),
+        "pipeline": msgspec.json.schema(document_type(PipelinePlan, SCHEMA_VERSION)),
+        "transition": msgspec.json.schema(document_type(TransitionModel, SCHEMA_VERSION)),
         "workload": _workload(),
         "result": _result(),
     }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from joulewise.domain.errors import InputError
 from joulewise.domain.points import ClockGrid, OperatingPoint
 from joulewise.domain.session import DeviceSession
+from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import Workload
 from joulewise.simulator.presets import preset, preset_names
 from joulewise.simulator.virtual import is_virtual, open_virtual
@@ -44,8 +45,13 @@ def device_lines() -> tuple[DeviceLine, ...]:
     )
 
 
-def open_session(device: str, workload: Workload) -> DeviceSession:
+def open_session(
+    device: str, workload: Workload, transition: TransitionModel | None = None
+) -> DeviceSession:
     """Open a device ready to run the kernels of a workload.
+
+    A virtual device plays `transition` where its string says nothing of changing clocks, so
+    that a plan made with that model can be replayed; hardware does what it does.
 
     Raises InputError for an unknown device, an option it does not have, or a workload that
     does not say what its kernels do.
@@ -64,7 +70,7 @@ def open_session(device: str, workload: Workload) -> DeviceSession:
             field="workload",
             hint='Add its entry to "works" in the workload file.',
         )
-    return open_virtual(device, workload.works)
+    return open_virtual(device, workload.works, transition)
 
 
 def points_to_measure(
@@ -77,8 +83,8 @@ def points_to_measure(
     A device with one memory clock offers nothing to choose there, so it stays at auto.
     Raises InputError for a clock that the device does not list.
     """
-    sm = _chosen(sm_clocks_mhz, grid.sm_clocks_mhz, "sm-clocks")
-    mem = _chosen(mem_clocks_mhz, grid.mem_clocks_mhz, "mem-clocks")
+    sm = chosen_clocks(sm_clocks_mhz, grid.sm_clocks_mhz, "sm-clocks")
+    mem = chosen_clocks(mem_clocks_mhz, grid.mem_clocks_mhz, "mem-clocks")
     if sm is None:
         sm = (None, *_spread(grid.sm_clocks_mhz, DEFAULT_SM_CLOCK_COUNT))
     if mem is None:
@@ -86,9 +92,10 @@ def points_to_measure(
     return grid.points(sm, mem)
 
 
-def _chosen(
+def chosen_clocks(
     asked: Sequence[int | None] | None, listed: tuple[int, ...], field: str
 ) -> tuple[int | None, ...] | None:
+    """The clocks asked for, if any were. Raises InputError for one that is not listed."""
     if asked is None:
         return None
     for clock in asked:

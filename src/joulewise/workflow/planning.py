@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from joulewise.domain.caveats import Caveat
@@ -17,18 +17,30 @@ from joulewise.store.documents import write_plan
 from joulewise.store.sweeps import read_sweep, sweep_sha256
 from joulewise.workflow.promise import plan_with_guard
 from joulewise.workflow.reporting import report_inputs
+from joulewise.workflow.transitions import load_optional_transition, transition_file
 from joulewise.workflow.workloads import load_optional_workload, refuse_other_size, source_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanJob:
-    """What `plan` was asked for."""
+    """What `plan` was asked for; `transition` as text, for the request."""
 
     sweep: Path
     workload: str | None
     request: PlanRequest
     is_guarded: bool
     out: Path | None
+    transition: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierJob:
+    """What `frontier` was asked for."""
+
+    sweep: Path
+    workload: str | None
+    granularity: Granularity
+    transition: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +65,13 @@ class PlanResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontierResult:
-    """A frontier and the doubts about the sweep it comes from."""
+    """A frontier and the doubts about the sweep it comes from.
+
+    `transition` names the model by which changes count; `None` where they do not.
+    """
 
     workload: str
+    transition: str | None
     points: tuple[FrontierPoint, ...]
     caveats: tuple[Caveat, ...]
 
@@ -68,7 +84,10 @@ def plan_to_file(job: PlanJob) -> PlanResult:
     PlanError, InfeasibleBudget.
     """
     if job.out is not None:
-        require_place(job.out, sources=source_files(job.sweep, workload=job.workload))
+        model_file = transition_file(job.transition)
+        files = (job.sweep,) if model_file is None else (job.sweep, model_file)
+        require_place(job.out, sources=source_files(*files, workload=job.workload))
+    request = replace(job.request, transition=load_optional_transition(job.transition))
     sweep = read_sweep(job.sweep)
     workload = load_optional_workload(job.workload)
     refuse_other_size(sweep.source.workload, workload, job.sweep)
@@ -76,13 +95,13 @@ def plan_to_file(job: PlanJob) -> PlanResult:
     has_scatter = sweep.time_std_s is not None and sweep.energy_std_j is not None
     rivals = None
     if job.is_guarded and has_scatter:
-        kept = plan_with_guard(sweep, workload, job.request)
+        kept = plan_with_guard(sweep, workload, request)
         rivals = kept.sweep
         plan = plan_from_choice(
             kept.sweep, workload, kept.table, kept.solution, sweep_sha256=digest
         )
     else:
-        plan = make_plan(sweep, workload, job.request, sweep_sha256=digest)
+        plan = make_plan(sweep, workload, request, sweep_sha256=digest)
     result = PlanResult(
         plan=plan,
         comparison=comparison_rows(
@@ -113,13 +132,16 @@ def planned_points(plan: Plan) -> tuple[PlannedPoint, ...]:
     )
 
 
-def frontier_of(path: Path, workload: str | None, granularity: Granularity) -> FrontierResult:
+def frontier_of(job: FrontierJob) -> FrontierResult:
     """The whole energy-time frontier of a sweep file. Raises InputError, PlanError."""
-    sweep = read_sweep(path)
-    launches = load_optional_workload(workload)
-    refuse_other_size(sweep.source.workload, launches, path)
-    table = plan_table(sweep, launches, granularity)
-    name = launches.name if launches is not None else EACH_KERNEL_ONCE
+    transition = load_optional_transition(job.transition)
+    sweep = read_sweep(job.sweep)
+    launches = load_optional_workload(job.workload)
+    refuse_other_size(sweep.source.workload, launches, job.sweep)
+    table = plan_table(sweep, launches, job.granularity, transition)
     return FrontierResult(
-        workload=name, points=frontier(table), caveats=frontier_caveats(sweep, granularity)
+        workload=launches.name if launches is not None else EACH_KERNEL_ONCE,
+        transition=None if transition is None else transition.name,
+        points=frontier(table),
+        caveats=frontier_caveats(sweep, job.granularity, transition),
     )

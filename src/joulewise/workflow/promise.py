@@ -191,7 +191,7 @@ def plan_with_guard(sweep: Sweep, workload: Workload | None, request: PlanReques
         InfeasibleBudget: No plan keeps the budget with its guard band.
     """
     calmed = _calmed(sweep)
-    table = plan_table(calmed.sweep, workload, request.granularity)
+    table = plan_table(calmed.sweep, workload, request.granularity, request.transition)
     is_known = bool(calmed.window_time_ratio.any())
     errors = time_errors(
         calmed.sweep.time_s,
@@ -249,7 +249,7 @@ def _fresh(sweep: Sweep, measured: Sequence[CellMeasurement]) -> FreshCells:
 def _draft(job: _Job, fresh: FreshCells) -> _Draft:
     """Plan on what is believed of all cells."""
     believed = _believed(job, fresh, job.calmed.sweep.is_present)
-    table = plan_table(believed, job.workload, job.request.granularity)
+    table = _table(job, believed)
     return _guarded(job, fresh, table, None)
 
 
@@ -265,14 +265,13 @@ def _final(job: _Job, measured: Sequence[CellMeasurement]) -> tuple[_Draft, Swee
         caveats=[c for c in sweep.caveats if c.kind is not CaveatKind.NO_UNCERTAINTY],
     )
     believed = _believed(job, fresh, fresh.is_measured)
-    granularity = job.request.granularity
-    draft = _guarded(
-        job,
-        fresh,
-        plan_table(remeasured, job.workload, granularity),
-        plan_table(believed, job.workload, granularity),
-    )
+    draft = _guarded(job, fresh, _table(job, remeasured), _table(job, believed))
     return draft, remeasured
+
+
+def _table(job: _Job, sweep: Sweep) -> PlanTable:
+    request = job.request
+    return plan_table(sweep, job.workload, request.granularity, request.transition)
 
 
 def _believed(job: _Job, fresh: FreshCells, allowed: BoolTable) -> Sweep:

@@ -125,17 +125,20 @@ def report_inputs(
     rivals: Sweep | None = None,
     rivals_basis: str = "sweep",
 ) -> ReportInputs:
-    """The records of a report with the frontiers that belong beside them."""
-    workload = workload_of_plan(plan)
+    """The records of a report with the frontiers that belong beside them.
+
+    All of them change clocks at the costs that the plan was made with.
+    """
+    workload, transition = workload_of_plan(plan), plan.request.transition
     return ReportInputs(
         plan=plan,
         sweep=sweep,
         verification=verification,
-        kernel_frontier=frontier(plan_table(sweep, workload, Granularity.KERNEL)),
-        pass_frontier=frontier(plan_table(sweep, workload, Granularity.PASS)),
+        kernel_frontier=frontier(plan_table(sweep, workload, Granularity.KERNEL, transition)),
+        pass_frontier=frontier(plan_table(sweep, workload, Granularity.PASS, transition)),
         rivals=rivals,
         rivals_pass_frontier=(
-            frontier(plan_table(rivals, workload, Granularity.PASS)) if rivals else ()
+            frontier(plan_table(rivals, workload, Granularity.PASS, transition)) if rivals else ()
         ),
         rivals_basis=rivals_basis if rivals else "sweep",
         provenance=Provenance(

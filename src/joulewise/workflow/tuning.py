@@ -41,6 +41,7 @@ from joulewise.workflow.reporting import (
     VERIFICATION_NAME,
     write_report,
 )
+from joulewise.workflow.transitions import load_optional_transition, transition_file
 from joulewise.workflow.workloads import load_workload, source_files
 
 RIVAL_WINDOW_COUNT = 5
@@ -52,7 +53,7 @@ _LONGEST_NAME_COUNT = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneJob:
-    """What `tune` was asked for."""
+    """What `tune` was asked for; `transition` as text, for the request."""
 
     device: str
     workload: str
@@ -61,6 +62,7 @@ class TuneJob:
     mem_clocks_mhz: Sequence[int | None] | None
     pair_count: int
     out: Path | None
+    transition: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +117,16 @@ def tune_to_folder(job: TuneJob, progress: Progress) -> TuneResult:
     sweep stays, and with it the lock on the folder, until the report is written. Raises any
     JoulewiseError; what was measured stays on disk.
     """
+    transition = load_optional_transition(job.transition)
+    job = replace(job, request=replace(job.request, transition=transition))
     workload = load_workload(job.workload)
-    session = open_session(job.device, workload)
+    session = open_session(job.device, workload, transition=transition)
     points = points_to_measure(session.gpu.clock_grid(), job.sm_clocks_mhz, job.mem_clocks_mhz)
     folder = _make_folder(job.out if job.out is not None else _dated_folder(workload))
+    model_file = transition_file(job.transition)
+    files = () if model_file is None else (model_file,)
     for name in _WRITTEN_NAMES:
-        require_place(folder / name, sources=source_files(workload=job.workload))
+        require_place(folder / name, sources=source_files(*files, workload=job.workload))
     out = folder / SWEEP_NAMES[0]
     header = journal_header(session, workload, points)
     with (
@@ -196,20 +202,20 @@ def rival_cells(
     What the plan is compared with is measured afresh beside it, in the same run: two visits of
     a sweep have no common shift, so numbers of the sweep would flatter one side or the other.
     A little below and above the budget too, for a rival that misses it by a hair, or only in
-    the sweep, must not leave the field to the plan.
+    the sweep, must not leave the field to the plan. Rivals change clocks at the plan's costs.
     """
     budget = plan.request.max_slowdown_ratio
     limit = budget if budget is not None else max(0.0, plan.slowdown_ratio - 1)
-    table = plan_table(sweep, workload, Granularity.KERNEL)
+    table = plan_table(sweep, workload, Granularity.KERNEL, plan.request.transition)
     cells: dict[tuple[str, OperatingPoint], None] = {}
     for margin in (-RIVAL_MARGIN_RATIO, 0.0, RIVAL_MARGIN_RATIO):
         for best in (best_static, best_pass_level):
             rival = best(table, limit + margin)
             if rival is not None:
-                point_of = dict(zip(rival.class_names, rival.points, strict=True))
-                for launch in workload.launches:
-                    point = point_of.get(launch.pass_.value, rival.points[0])
-                    cells[launch.kernel, point] = None
+                for launch, own_class in zip(
+                    workload.launches, rival.launch_classes, strict=True
+                ):
+                    cells[launch.kernel, rival.points[own_class]] = None
     return tuple(cells)
 
 

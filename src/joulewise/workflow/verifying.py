@@ -10,6 +10,7 @@ from joulewise.control.state import default_state_dir
 from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Plan, Verification
 from joulewise.domain.ports import Gpu, GpuIdentity, Progress
+from joulewise.domain.session import DeviceSession
 from joulewise.domain.workload import Workload
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.verify import verify_plan
@@ -44,17 +45,7 @@ def verify_to_file(job: VerifyJob, progress: Progress) -> VerifyResult:
     plan = read_plan(job.plan)
     if job.out is not None:
         require_place(job.out, sources=source_files(job.plan, workload=job.workload))
-    workload = _workload_to_run(job, plan)
-    session = open_session(job.device if job.device is not None else plan.device, workload)
-    _refuse_other_device(plan, session.gpu.identity, job.plan)
-    lacking = [one.kernel for one in plan.launches if one.kernel not in session.runner.kernels]
-    if lacking:
-        raise InputError(
-            f"the plan launches {lacking[0]!r}, which the workload {workload.name!r} lacks",
-            file=str(job.plan),
-            hint="Name the workload that the plan was made for with --workload.",
-        )
-    _refuse_unlisted_clocks(plan, session.gpu, job.plan)
+    session = session_for_plan(plan, job.plan, device=job.device, workload=job.workload)
     with hold(session.gpu, state_dir=default_state_dir()) as lease:
         seen = verify_plan(
             session,
@@ -70,17 +61,44 @@ def verify_to_file(job: VerifyJob, progress: Progress) -> VerifyResult:
     return VerifyResult(plan=plan, verification=seen)
 
 
-def _workload_to_run(job: VerifyJob, plan: Plan) -> Workload:
+def session_for_plan(
+    plan: Plan, file: Path, *, device: str | None, workload: str | None
+) -> DeviceSession:
+    """Open the device that shall carry out a plan, with what the plan launches.
+
+    A virtual device changes its clocks as the plan's transition model says, unless its device
+    string says otherwise.
+
+    Raises:
+        InputError: the plan was made for another device or workload, or asks for clocks that
+            the device does not list; names the plan's file.
+    """
+    ran = _workload_to_run(plan, file, workload)
+    device = plan.device if device is None else device
+    session = open_session(device, ran, plan.request.transition)
+    refuse_other_device(plan, session.gpu.identity, file)
+    lacking = [one.kernel for one in plan.launches if one.kernel not in session.runner.kernels]
+    if lacking:
+        raise InputError(
+            f"the plan launches {lacking[0]!r}, which the workload {ran.name!r} lacks",
+            file=str(file),
+            hint="Name the workload that the plan was made for with --workload.",
+        )
+    refuse_unlisted_clocks(plan, session.gpu, file)
+    return session
+
+
+def _workload_to_run(plan: Plan, file: Path, workload: str | None) -> Workload:
     """What the device shall run: the workload asked for, else the one that the plan names."""
-    if job.workload is not None:
-        workload = load_workload(job.workload)
-        refuse_other_size(plan.workload, workload, job.plan)
-        return workload
+    if workload is not None:
+        asked = load_workload(workload)
+        refuse_other_size(plan.workload, asked, file)
+        return asked
     if not is_builtin(plan.workload):
         raise InputError(
             f"the plan's workload ({plan.workload}) is not built in, so nothing says what its "
             "kernels compute and a device cannot run them",
-            file=str(job.plan),
+            file=str(file),
             field="workload",
             hint='Give --workload FILE with "works" for each kernel. Plans of imported tables '
             "can be verified only where they were measured.",
@@ -88,7 +106,7 @@ def _workload_to_run(job: VerifyJob, plan: Plan) -> Workload:
     return load_workload(plan.workload)
 
 
-def _refuse_unlisted_clocks(plan: Plan, gpu: Gpu, file: Path) -> None:
+def refuse_unlisted_clocks(plan: Plan, gpu: Gpu, file: Path) -> None:
     """All of them, before the first is set: a verification takes hours on hardware."""
     grid = gpu.clock_grid()
     for point in dict.fromkeys((plan.baseline, *(launch.point for launch in plan.launches))):
@@ -105,7 +123,7 @@ def _refuse_unlisted_clocks(plan: Plan, gpu: Gpu, file: Path) -> None:
                 )
 
 
-def _refuse_other_device(plan: Plan, identity: GpuIdentity, file: Path) -> None:
+def refuse_other_device(plan: Plan, identity: GpuIdentity, file: Path) -> None:
     """Clocks of one GPU model mean nothing on another."""
     if plan.device_name != identity.name:
         raise InputError(

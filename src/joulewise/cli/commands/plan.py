@@ -8,6 +8,7 @@ from joulewise.cli.options import (
     AsJson,
     FailOn,
     Granularities,
+    MaxRegions,
     MaxSlowdown,
     NoGuard,
     Objectives,
@@ -15,26 +16,45 @@ from joulewise.cli.options import (
     PlanOut,
     Scopes,
     SweepFile,
+    Transition,
 )
 from joulewise.cli.outcome import finish
 from joulewise.cli.render import print_caveats, say, table
 from joulewise.cli.sentences import comparison_rows, plan_sentence
 from joulewise.cli.values import caveat_kinds, slowdown_budget
-from joulewise.cli.verdicts import plan_outcome
+from joulewise.cli.verdicts import plan_outcome, regions_document
+from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Granularity, Objective, PlanRequest, Scope
 from joulewise.workflow.planning import PlanJob, plan_to_file
 
 
 def request_of(
-    objective: Objective, granularity: Granularity, scope: Scope, max_slowdown: str | None
+    objective: Objective,
+    granularity: Granularity,
+    scope: Scope,
+    max_slowdown: str | None,
+    max_regions: int | None,
 ) -> PlanRequest:
-    """`energy` has the budget 0 by default, the other objectives none."""
+    """`energy` has the budget 0 by default, the other objectives none.
+
+    Raises InputError for a bound on regions at another granularity than theirs.
+    """
+    if max_regions is not None and granularity is not Granularity.REGION:
+        raise InputError(
+            f"a plan at {granularity} granularity is not made of regions",
+            field="max-regions",
+            hint="Add --granularity region.",
+        )
     if max_slowdown is not None:
         budget: float | None = slowdown_budget(max_slowdown)
     else:
         budget = 0.0 if objective is Objective.ENERGY else None
     return PlanRequest(
-        objective=objective, granularity=granularity, scope=scope, max_slowdown_ratio=budget
+        objective=objective,
+        granularity=granularity,
+        scope=scope,
+        max_slowdown_ratio=budget,
+        max_region_count=max_regions,
     )
 
 
@@ -44,6 +64,8 @@ def plan(
     objective: Objectives = Objective.ENERGY,
     max_slowdown: MaxSlowdown = None,
     granularity: Granularities = Granularity.KERNEL,
+    transition: Transition = None,
+    max_regions: MaxRegions = None,
     scope: Scopes = Scope.GLOBAL,
     no_guard: NoGuard = False,
     out: PlanOut = None,
@@ -55,9 +77,10 @@ def plan(
     job = PlanJob(
         sweep=sweep,
         workload=workload,
-        request=request_of(objective, granularity, scope, max_slowdown),
+        request=request_of(objective, granularity, scope, max_slowdown, max_regions),
         is_guarded=not no_guard,
         out=out,
+        transition=transition,
     )
     result = plan_to_file(job)
     made = result.plan
@@ -69,6 +92,7 @@ def plan(
         say(console, plan_sentence(made, result.comparison, out))
 
     extra = {
+        **regions_document(made),
         "points": result.points,
         "plan": None if out is None else str(out),
     }

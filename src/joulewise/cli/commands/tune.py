@@ -12,11 +12,13 @@ from joulewise.cli.options import (
     Device,
     FailOn,
     Granularities,
+    MaxRegions,
     MaxSlowdown,
     MemClocks,
     Pairs,
     RunFolder,
     SmClocks,
+    Transition,
     Workload,
 )
 from joulewise.cli.outcome import finish
@@ -34,6 +36,8 @@ def tune(
     workload: Workload = DEFAULT_WORKLOAD,
     max_slowdown: MaxSlowdown = None,
     granularity: Granularities = Granularity.KERNEL,
+    transition: Transition = None,
+    max_regions: MaxRegions = None,
     out: RunFolder = None,
     sm_clocks: SmClocks = None,
     mem_clocks: MemClocks = None,
@@ -46,11 +50,12 @@ def tune(
     job = TuneJob(
         device=device,
         workload=workload,
-        request=request_of(Objective.ENERGY, granularity, Scope.GLOBAL, max_slowdown),
+        request=request_of(Objective.ENERGY, granularity, Scope.GLOBAL, max_slowdown, max_regions),
         sm_clocks_mhz=clock_list(sm_clocks, field="sm-clocks"),
         mem_clocks_mhz=clock_list(mem_clocks, field="mem-clocks"),
         pair_count=pairs,
         out=out,
+        transition=transition,
     )
     with progress_bars(is_shown=not as_json) as progress:
         result = tune_to_folder(job, progress)

@@ -11,6 +11,9 @@ from joulewise.store.files import read_bytes
 from joulewise.store.importers.repeats import merge_repeats
 from joulewise.store.sweep_rows import SweepRows, operating_points, sweep_from_rows
 
+PERSEUS_DEVICE = "perseus"
+"""What the source of an imported profile calls its device."""
+
 
 def import_perseus(path: Path) -> Sweep:
     """Read `stage,instruction,frequency,time,energy`: MHz, s and J of one instruction.
@@ -45,5 +48,5 @@ def import_perseus(path: Path) -> Sweep:
     )
     # A file name need not be Unicode on Unix; text in a sweep must.
     device_name = path.stem.encode("utf-8", "backslashreplace").decode()
-    source = SweepSource(device="perseus", device_name=device_name, tool="joulewise import perseus")
+    source = SweepSource(device=PERSEUS_DEVICE, device_name=device_name, tool="joulewise import perseus")
     return sweep_from_rows(merge_repeats(rows), source)

@@ -1,0 +1,164 @@
+"""`joulewise transfer`: a plan's clocks on other batch sizes and tensor-parallel degrees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from joulewise.cli.options import AsJson, FailOn, PlanDevice
+from joulewise.cli.outcome import Outcome, finish
+from joulewise.cli.progress import progress_bars
+from joulewise.cli.render import percent, print_caveats, say, seconds, signed_percent, table
+from joulewise.cli.values import caveat_kinds
+from joulewise.domain.plan import Status
+from joulewise.workflow.transfer import TransferJob, TransferResult, TransferRow, transfer_plan
+from joulewise.workload.published_transfer import PublishedSpread
+
+
+def transfer(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.", show_default=False)],
+    device: PlanDevice = None,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--to",
+            envvar="JOULEWISE_TO",
+            metavar="WORKLOAD",
+            help="Workload to carry the plan over to; give it once for each. Default: the batch "
+            "sizes and tensor-parallel degrees of the published study.",
+        ),
+    ] = None,
+    pairs: Annotated[
+        int,
+        typer.Option(
+            "--pairs", envvar="JOULEWISE_PAIRS", min=2, max=1000, help="Paired runs per target."
+        ),
+    ] = 3,
+    replan: Annotated[
+        bool,
+        typer.Option(
+            "--replan",
+            envvar="JOULEWISE_REPLAN",
+            help="Show beside it what a plan made for the target itself comes to (virtual "
+            "devices only).",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    fail_on: FailOn = None,
+) -> None:
+    """Carry a plan's clocks over to other batch sizes and degrees, and see how they fare."""
+    wanted = caveat_kinds(fail_on)
+    job = TransferJob(
+        plan=plan, device=device, targets=tuple(to or ()), pair_count=pairs, is_replanned=replan
+    )
+    with progress_bars(is_shown=not as_json) as progress:
+        result = transfer_plan(job, progress)
+
+    def render(console: Console) -> None:
+        columns = ["workload", "baseline", "slowdown", "saving"]
+        if result.study is not None:
+            columns += ["published", "published saving"]
+        if replan:
+            columns += ["re-planned", "saving"]
+        console.print(table(None, columns, _rows(result, is_replanned=replan)))
+        print_caveats(console, result.caveats)
+        say(console, transfer_sentence(result))
+
+    outcome = Outcome(
+        status=Status.FEASIBLE,
+        render=render,
+        caveats=result.caveats,
+        extra={
+            "workload": result.plan.workload,
+            "device_name": result.plan.device_name,
+            "max_slowdown_ratio": result.plan.request.max_slowdown_ratio,
+            "is_truth": result.is_truth,
+            "pair_count": None if result.is_truth else pairs,
+            "targets": [_document(row) for row in result.rows],
+            "published_source": None if result.study is None else result.study.source,
+        },
+    )
+    finish(outcome, as_json=as_json, fail_on=wanted)
+
+
+def transfer_sentence(result: TransferResult) -> str:
+    """How the targets keep the budget, and what was published of another plan."""
+    parts = [f"Carried over from {result.plan.workload}: {_ranges(result.rows)}"]
+    budget = result.plan.request.max_slowdown_ratio
+    if budget is not None:
+        kept_count = sum(row.is_within_budget is True for row in result.rows)
+        parts.append(
+            f"{kept_count} of {len(result.rows)} keep the plan's budget of {signed_percent(budget)}"
+        )
+    sentence = "; ".join(parts) + "."
+    if result.study is None:
+        return sentence
+    published = [row.published for row in result.rows if row.published is not None]
+    slow = [row.slowdown.mean_ratio - 1 for row in published]
+    saved = [row.saving.mean_ratio for row in published]
+    return (
+        f"{sentence} Published ({result.study.source}; another plan, on an "
+        f"{result.study.device_name}; means of {result.study.pair_count} pairs): "
+        f"{_span(slow, signed=True)} time, {_span(saved, signed=False)} saved."
+    )
+
+
+def _ranges(rows: tuple[TransferRow, ...]) -> str:
+    slow = [row.carried.slowdown_ratio - 1 for row in rows]
+    saved = [row.carried.saving_ratio for row in rows]
+    return f"{_span(slow, signed=True)} time, {_span(saved, signed=False)} saved"
+
+
+def _span(ratios: list[float], *, signed: bool) -> str:
+    low, high = (
+        signed_percent(ratio) if signed else percent(ratio) for ratio in (min(ratios), max(ratios))
+    )
+    return low if low == high else f"{low} to {high}"
+
+
+def _rows(result: TransferResult, *, is_replanned: bool) -> Iterator[tuple[str, ...]]:
+    for row in result.rows:
+        cells = [
+            row.label,
+            seconds(row.carried.baseline_time_s),
+            signed_percent(row.carried.slowdown_ratio - 1),
+            percent(row.carried.saving_ratio),
+        ]
+        if result.study is not None:
+            cells += _published(row, is_short=is_replanned)
+        if row.replanned is not None:
+            cells += [
+                signed_percent(row.replanned.slowdown_ratio - 1),
+                percent(row.replanned.saving_ratio),
+            ]
+        yield tuple(cells)
+
+
+def _published(row: TransferRow, *, is_short: bool) -> tuple[str, str]:
+    if row.published is None:
+        return "", ""
+    slow, saved = row.published.slowdown, row.published.saving
+    texts = signed_percent(slow.mean_ratio - 1), percent(saved.mean_ratio)
+    if is_short:
+        return texts
+    return f"{texts[0]} ({_spread(slow, offset=-1)})", f"{texts[1]} ({_spread(saved, offset=0)})"
+
+
+def _spread(spread: PublishedSpread, *, offset: float) -> str:
+    return f"{100 * (spread.best_ratio + offset):.1f} … {100 * (spread.worst_ratio + offset):.1f}"
+
+
+def _document(row: TransferRow) -> dict[str, object]:
+    return {
+        "workload": row.workload,
+        "is_own": row.is_own,
+        **asdict(row.carried),
+        "is_within_budget": row.is_within_budget,
+        "published": None if row.published is None else asdict(row.published),
+        "replanned": None if row.replanned is None else asdict(row.replanned),
+    }

@@ -1,0 +1,140 @@
+"""`joulewise transition-cost`: saving against the latency of a change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from joulewise.cli.options import (
+    AsJson,
+    FailOn,
+    FigureOut,
+    MaxSlowdown,
+    OptionalWorkload,
+    SweepFile,
+)
+from joulewise.cli.outcome import Outcome, finish
+from joulewise.cli.progress import progress_bars
+from joulewise.cli.render import percent, print_caveats, say, signed_percent, table
+from joulewise.cli.values import caveat_kinds, slowdown_budget
+from joulewise.domain.plan import Status
+from joulewise.domain.transition_presets import STALL_POWER_W
+from joulewise.report.transition_cost import (
+    TransitionCosts,
+    latency_text,
+    transition_cost_sentence,
+)
+from joulewise.workflow.transition_cost import (
+    DEFAULT_LATENCIES,
+    LatencyModel,
+    TransitionCostJob,
+    transition_costs,
+)
+
+_COLUMNS = (
+    "latency",
+    "saving",
+    "slowdown",
+    "changes",
+    "gap",
+    "naive: saving",
+    "slowdown",
+    "static: saving",
+    "slowdown",
+)
+
+
+def transition_cost(
+    sweep: SweepFile,
+    workload: OptionalWorkload = None,
+    max_slowdown: MaxSlowdown = None,
+    latencies: Annotated[
+        str,
+        typer.Option(
+            "--latencies",
+            envvar="JOULEWISE_LATENCIES",
+            metavar="TIME,…",
+            help="What one change may take.",
+        ),
+    ] = DEFAULT_LATENCIES,
+    power: Annotated[
+        float,
+        typer.Option("--power", envvar="JOULEWISE_POWER", help="W that a stalled GPU draws."),
+    ] = STALL_POWER_W,
+    model: Annotated[
+        LatencyModel,
+        typer.Option(
+            "--model",
+            envvar="JOULEWISE_MODEL",
+            help="Whether the GPU waits (stall), or the new point comes late (lag).",
+        ),
+    ] = LatencyModel.STALL,
+    out: FigureOut = None,
+    as_json: AsJson = False,
+    fail_on: FailOn = None,
+) -> None:
+    """Show what of a kernel plan's saving is left at each latency of a change."""
+    wanted = caveat_kinds(fail_on)
+    job = TransitionCostJob(
+        sweep=sweep,
+        workload=workload,
+        max_slowdown_ratio=0.0 if max_slowdown is None else slowdown_budget(max_slowdown),
+        latencies=latencies,
+        stall_power_w=power,
+        model=model,
+        out=out,
+    )
+    with progress_bars(is_shown=not as_json) as progress:
+        costs = transition_costs(job, progress)
+
+    def render(console: Console) -> None:
+        console.print(table(None, _COLUMNS, _rows(costs)))
+        print_caveats(console, costs.caveats)
+        say(console, transition_cost_sentence(costs))
+        if out is not None:
+            console.print(f"Figure: {out}", markup=False)
+
+    outcome = Outcome(
+        status=Status.FEASIBLE,
+        render=render,
+        caveats=costs.caveats,
+        extra={
+            "workload": costs.workload,
+            "device_name": costs.device_name,
+            "model": costs.model,
+            "stall_power_w": costs.stall_power_w,
+            "max_slowdown_ratio": costs.max_slowdown_ratio,
+            "baseline_time_s": costs.baseline_time_s,
+            "baseline_energy_j": costs.baseline_energy_j,
+            "static_point": costs.static_point,
+            "rows": costs.rows,
+            "figure": None if out is None else str(out),
+        },
+    )
+    finish(outcome, as_json=as_json, fail_on=wanted)
+
+
+def _rows(costs: TransitionCosts) -> Iterator[tuple[str, ...]]:
+    for row in costs.rows:
+        yield (
+            latency_text(row.latency_s),
+            _share(row.saving_ratio),
+            _time(row.slowdown_ratio),
+            "" if row.change_count is None else str(row.change_count),
+            _share(row.bound_gap_ratio),
+            _share(row.naive_saving_ratio),
+            _time(row.naive_slowdown_ratio),
+            _share(row.static_saving_ratio),
+            _time(row.static_slowdown_ratio),
+        )
+
+
+def _share(ratio: float | None) -> str:
+    return "none" if ratio is None else percent(ratio, 2)
+
+
+def _time(ratio: float | None) -> str:
+    return "none" if ratio is None else signed_percent(ratio - 1)

@@ -1,0 +1,113 @@
+"""The least cost of arriving at every point, over all points that one may come from."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from joulewise.domain.sweep import BoolTable, FloatTable, IntTable
+from joulewise.plan.changes import BOTH, MEMORY, SM, ChangeCosts
+from joulewise.plan.chain.spaced_rules import SpacingRules
+
+
+class Arrivals:
+    """Minimum over predecessors in O(P), at one price.
+
+    Coming from the point itself counts as a change of one domain: that never pays, for it is
+    the same plan with one change too many.
+    """
+
+    def __init__(self, changes: ChangeCosts, rules: SpacingRules, costs: FloatTable) -> None:
+        """`costs` (3, P) by domain and target, +inf where no two points make that change."""
+        self.changes = changes
+        self.rules = rules
+        self.costs = costs
+        self._any_cost = self._cost_of_any()
+        self._is_both_dearest = self._is_dearest(costs) and self._is_dearest(changes.spacing_s)
+        self._domains = [_Domain(self, row) for row in range(3) if np.isfinite(costs[row]).any()]
+
+    def least(self, ended: FloatTable) -> FloatTable:
+        """(P, Z) least cost after a change to each point.
+
+        `ended` (L, P, Z): cost before it, by spacing level and point, in Z independent lanes.
+        """
+        if self._any_cost is not None:
+            return np.asarray(ended[0].min(axis=0) + self._any_cost)
+        found = np.full(ended.shape[1:], np.inf)
+        for domain in self._domains:
+            np.minimum(found, domain.least(ended), out=found)
+        return found
+
+    def allowed(self, column: int) -> BoolTable:
+        """(3, P) which domains a change to this point counts as, by the point it comes from."""
+        is_same_sm = self.changes.sm_groups == self.changes.sm_groups[column]
+        is_same_memory = self.changes.mem_groups == self.changes.mem_groups[column]
+        return np.stack([is_same_memory, is_same_sm, ~is_same_sm & ~is_same_memory])
+
+    @property
+    def is_both_dearest(self) -> bool:
+        """Whether a change of both domains costs and waits at least as much as one of them."""
+        return self._is_both_dearest
+
+    def _cost_of_any(self) -> FloatTable | None:
+        """(P, 1) what any change costs by target, where domains and spacings make no odds."""
+        is_made = np.isfinite(self.costs)
+        least = np.where(is_made, self.costs, np.inf).min(axis=0)
+        most = np.where(is_made, self.costs, -np.inf).max(axis=0)
+        is_same = bool((np.isinf(most) | (least == most)).all())
+        return least[:, None] if is_same and self.rules.levels_s.size == 1 else None
+
+    @staticmethod
+    def _is_dearest(table: FloatTable) -> bool:
+        singles = np.where(np.isfinite(table[[SM, MEMORY]]), table[[SM, MEMORY]], -np.inf)
+        return bool((table[BOTH] >= singles.max(axis=0)).all())
+
+
+class _Domain:
+    """Changes of one domain."""
+
+    def __init__(self, arrivals: Arrivals, row: int) -> None:
+        changes = arrivals.changes
+        self.cost = arrivals.costs[row][:, None]
+        level_of = np.where(np.isfinite(arrivals.costs[row]), arrivals.rules.level_of[row], -1)
+        levels = np.unique(level_of[level_of >= 0])
+        self.levels = slice(None) if levels.size == arrivals.rules.levels_s.size else levels
+        self.level = np.maximum(np.searchsorted(levels, level_of), 0)
+        self.groups: IntTable | None = None
+        self.grid: tuple[IntTable, IntTable] | None = None
+        if row == BOTH and not arrivals.is_both_dearest:
+            self.grid = (changes.sm_groups, changes.mem_groups)
+        elif row != BOTH:
+            self.groups = changes.mem_groups if row == SM else changes.sm_groups
+            self.order = np.argsort(self.groups, kind="stable")
+            self.first = np.flatnonzero(np.diff(self.groups[self.order], prepend=-1))
+            self.is_in_order = bool((self.order == np.arange(self.order.size)).all())
+
+    def least(self, ended: FloatTable) -> FloatTable:
+        """(P, Z) least cost after a change of this domain to each point."""
+        own = ended[self.levels]
+        if self.groups is not None:
+            ordered = own if self.is_in_order else own[:, self.order]
+            least = np.minimum.reduceat(ordered, self.first, axis=1)
+            return np.asarray(least[self.level, self.groups] + self.cost)
+        if self.grid is not None:
+            return np.asarray(self._least_elsewhere(own, *self.grid) + self.cost)
+        # From a point that differs in one domain only, that domain's own change is no dearer.
+        return np.asarray(own.min(axis=1)[self.level] + self.cost)
+
+    def _least_elsewhere(self, own: FloatTable, sm: IntTable, memory: IntTable) -> FloatTable:
+        """Minimum over the points that differ in both domains."""
+        level_count, _, lane_count = own.shape
+        shape = (level_count, int(sm.max()) + 1, int(memory.max()) + 1, lane_count)
+        grid = np.full(shape, np.inf)
+        grid[:, sm, memory] = own
+        others = _least_of_others(_least_of_others(grid, axis=1), axis=2)
+        return np.asarray(others[self.level, sm, memory])
+
+
+def _least_of_others(table: FloatTable, *, axis: int) -> FloatTable:
+    """At every place the minimum over all other places along an axis."""
+    if table.shape[axis] < 2:
+        return np.full(table.shape, np.inf)
+    lowest = np.partition(table, 1, axis=axis)
+    first, second = (lowest.take([i], axis=axis) for i in range(2))
+    return np.where(table <= first, second, first)

@@ -1,0 +1,143 @@
+"""What each operation may choose from: undominated options, and the convex ones among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from joulewise.domain.errors import PlanError
+from joulewise.domain.pipeline import (
+    Instruction,
+    PipelineRequest,
+    PipelineShape,
+    StageProfile,
+    Straggler,
+)
+from joulewise.domain.sweep import FloatTable, IntTable
+from joulewise.plan.options import options_of, relaxation_of
+
+Pass = tuple[int, Instruction]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PassOptions:
+    """The undominated options of one instruction on one stage, from fast to frugal.
+
+    `net_j` is what an option needs beyond what the stage would draw anyway while it waits:
+    energy - blocking power x time; `all_time_s` and `all_net_j` (L,) are those of all options of
+    the profile. Along the M undominated ones `time_s` rises and `net_j` falls, both strictly.
+    `indices` (M,) point into the profile's options, `hull` (H,) at those of the M on the lower
+    convex hull. All is `scale_ratio` times as much as in the profile: more where the
+    stage is slowed down, less where one operation is a chunk of the stage.
+    """
+
+    profile: StageProfile
+    scale_ratio: float
+    all_time_s: FloatTable
+    all_net_j: FloatTable
+    indices: IntTable
+    time_s: FloatTable
+    net_j: FloatTable
+    hull: IntTable
+
+
+def pass_options(
+    profiles: Sequence[StageProfile], request: PipelineRequest
+) -> dict[Pass, PassOptions]:
+    """Options of every instruction on every stage, stragglers slowed.
+
+    A straggler takes longer at unchanged power, so its energies rise with its times. A stage cut
+    into chunks does an equal share of its work in each.
+
+    Raises:
+        PlanError: A stage without a profile or with two, one that the pipeline does not have, a
+            profile with impossible numbers, a straggler that is none.
+    """
+    by_pass = _by_pass(profiles, request.shape)
+    slowdown_ratios = _slowdown_ratios(request.stragglers, request.shape)
+    share_ratio = 1.0 / request.shape.chunk_count
+    return {
+        key: _options(
+            profile, slowdown_ratios.get(key[0], 1.0) * share_ratio, request.blocking_power_w
+        )
+        for key, profile in by_pass.items()
+    }
+
+
+def _by_pass(profiles: Sequence[StageProfile], shape: PipelineShape) -> dict[Pass, StageProfile]:
+    found: dict[Pass, StageProfile] = {}
+    for profile in profiles:
+        key = (profile.stage, profile.instruction)
+        if key in found:
+            raise PlanError(f"stage {profile.stage} has two profiles of its {profile.instruction}")
+        if not 0 <= profile.stage < shape.stage_count:
+            raise PlanError(
+                f"there is a profile of stage {profile.stage}, but the pipeline has"
+                f" {shape.stage_count} stages, counted from 0",
+                hint="Give as many stages as the profile has.",
+            )
+        _check(profile)
+        found[key] = profile
+    for stage in range(shape.stage_count):
+        for instruction in Instruction:
+            if (stage, instruction) not in found:
+                raise PlanError(
+                    f"stage {stage} has no profile of its {instruction}",
+                    hint="Every stage needs a profile of its forward and of its backward.",
+                )
+    return found
+
+
+def _check(profile: StageProfile) -> None:
+    name = f"the profile of stage {profile.stage}, {profile.instruction},"
+    if not profile.options:
+        raise PlanError(f"{name} has no options")
+    if not 0 <= profile.baseline_index < len(profile.options):
+        raise PlanError(
+            f"{name} has {len(profile.options)} options and no baseline {profile.baseline_index}"
+        )
+    for option in profile.options:
+        if not (0.0 < option.time_s < math.inf and 0.0 < option.energy_j < math.inf):
+            raise PlanError(
+                f"{name} has an option of {option.time_s} s and {option.energy_j} J;"
+                " both must be positive numbers"
+            )
+
+
+def _slowdown_ratios(stragglers: Sequence[Straggler], shape: PipelineShape) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for straggler in stragglers:
+        if not 0 <= straggler.stage < shape.stage_count:
+            raise PlanError(
+                f"there is no stage {straggler.stage} to slow down: the pipeline has"
+                f" {shape.stage_count} stages, counted from 0"
+            )
+        if straggler.stage in found:
+            raise PlanError(f"stage {straggler.stage} is slowed down twice")
+        if not 0.0 < straggler.slowdown_ratio < math.inf:
+            raise PlanError(
+                f"a straggler's slowdown must be a positive number, got {straggler.slowdown_ratio}"
+            )
+        found[straggler.stage] = straggler.slowdown_ratio
+    return found
+
+
+def _options(profile: StageProfile, scale_ratio: float, blocking_power_w: float) -> PassOptions:
+    time_s = scale_ratio * np.array([option.time_s for option in profile.options])
+    energy_j = scale_ratio * np.array([option.energy_j for option in profile.options])
+    net_j = energy_j - blocking_power_w * time_s
+    options = options_of(time_s[None], net_j[None])
+    relaxation = relaxation_of(options)
+    return PassOptions(
+        profile=profile,
+        scale_ratio=scale_ratio,
+        all_time_s=time_s,
+        all_net_j=net_j,
+        indices=options.columns,
+        time_s=options.time_s,
+        net_j=options.energy_j,
+        hull=np.concatenate([relaxation.start, relaxation.step_ends]),
+    )

@@ -1,0 +1,165 @@
+"""An iteration that runs over and over on a virtual board, asking for points on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from joulewise.domain.plan import PlannedLaunch, PlannedRequest
+from joulewise.domain.points import OperatingPoint
+from joulewise.simulator.noise import QUIET, WindowNoise
+from joulewise.simulator.virtual_time import NEVER, UNITS_PER_S, Units, units
+
+# A request this near to its moment is on time; rounding to whole units stays far below it.
+_PUNCTUAL_UNITS = units(1e-6)
+
+CellNoise = Callable[[str, OperatingPoint], WindowNoise]
+LaunchTime = Callable[[str, OperatingPoint], float]
+
+
+def no_noise(_kernel: str, _point: OperatingPoint) -> WindowNoise:
+    """Every launch as the physics has it."""
+    return QUIET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a playback has come: whole iterations, and requests by their fate."""
+
+    at_units: Units
+    iteration_count: int = 0
+    request_count: int = 0
+    late_count: int = 0
+    skipped_count: int = 0
+
+
+class Playback:
+    """Launches in order around a cycle, and requests issued ahead of the launches they are for.
+
+    The board tells what time it is and how long the running launch takes at the point in
+    force; the playback tells which kernel runs, when the launch ends and when to ask. When a
+    later launch begins is reckoned from when the running one ends and from the times of those
+    between at their planned points, so a request goes out exactly its lead ahead as long as
+    all launches run as planned.
+    """
+
+    def __init__(
+        self,
+        launches: Sequence[PlannedLaunch],
+        requests: Sequence[PlannedRequest],
+        ask: Callable[[OperatingPoint], None],
+        now: Units,
+    ) -> None:
+        """Begin with the first launch, now."""
+        self._launches = tuple(launches)
+        self._requests = tuple(sorted(requests, key=lambda one: one.launch_index))
+        self._leads = tuple(units(one.lead_s) for one in self._requests)
+        self._ask = ask
+        self.noise_of: CellNoise = no_noise
+        self.boundary = Progress(at_units=now)
+        """As it was when the last iteration ended."""
+        self._requested = self._late = self._skipped = 0
+        self._planned_ends: tuple[Units, ...] = ()
+        self._cursor = 0
+        self._began_at = now
+        self._launch_s: float | None = None
+        self._remaining_ratio = 1.0
+        self._runs_from = now
+        self._ends_at: Units = NEVER
+        self._next_request = 0
+        self._next_iteration = 0
+
+    @property
+    def kernel(self) -> str:
+        """What runs now."""
+        return self._launches[self._cursor].kernel
+
+    @property
+    def iteration_count(self) -> int:
+        """Iterations that have ended."""
+        return self.boundary.iteration_count
+
+    def expect(self, launch_time: LaunchTime, stall_s: Sequence[float]) -> None:
+        """Reckon with these times: of each launch at its planned point, of the wait before it."""
+        own = [units(launch_time(one.kernel, one.point)) for one in self._launches]
+        waits = [units(stall) for stall in stall_s]
+        self._planned_ends = tuple(
+            accumulate(wait + time for wait, time in zip(waits, own, strict=True))
+        )
+
+    def finish(self, now: Units) -> None:
+        """Go on to the next launch where the running one has ended."""
+        if now < self._ends_at:
+            return
+        self._cursor += 1
+        if self._cursor == len(self._launches):
+            self._cursor = 0
+            self.boundary = Progress(
+                at_units=now,
+                iteration_count=self.boundary.iteration_count + 1,
+                request_count=self._requested,
+                late_count=self._late,
+                skipped_count=self._skipped,
+            )
+        self._began_at = self._runs_from = now
+        self._launch_s, self._remaining_ratio, self._ends_at = None, 1.0, NEVER
+
+    def pace(self, now: Units, launch_s: float, resumes_at: Units) -> None:
+        """Reckon with this time per launch from now on, once the GPU no longer waits."""
+        resumes_at = max(now, resumes_at)
+        is_waiting_longer = resumes_at > max(now, self._runs_from)
+        if launch_s == self._launch_s and not is_waiting_longer:
+            return
+        if self._launch_s is not None and now > self._runs_from:
+            done_units = now - self._runs_from
+            self._remaining_ratio -= done_units / (self._launch_s * UNITS_PER_S)
+        self._launch_s = launch_s
+        self._runs_from = max(resumes_at, self._runs_from)
+        left_s = max(0.0, self._remaining_ratio) * launch_s
+        self._ends_at = max(now + 1, self._runs_from + units(left_s))
+
+    def ask_if_due(self, now: Units, ready_at: Units) -> bool:
+        """Make the next request where its time has come and the last one is in force."""
+        if not self._requests or self._fires_at() > now:
+            return False
+        while self._fires_at(1) <= now:
+            self._skipped += 1
+            self._step()
+        if ready_at > now:
+            return False
+        request = self._requests[self._next_request]
+        self._late += now - self._fires_at() > _PUNCTUAL_UNITS
+        self._requested += 1
+        self._step()
+        self._ask(request.point)
+        return True
+
+    def next_event(self, now: Units, ready_at: Units) -> Units:
+        """When something happens next: the launch ends, or a request comes due."""
+        if not self._requests:
+            return self._ends_at
+        return min(self._ends_at, max(self._fires_at(), ready_at, now))
+
+    def _step(self) -> None:
+        self._next_request, self._next_iteration = self._following(1)
+
+    def _following(self, step: int) -> tuple[int, int]:
+        """Number and iteration of the next request but so many."""
+        number = self._next_request + step
+        count = len(self._requests)
+        return number % count, self._next_iteration + number // count
+
+    def _fires_at(self, step: int = 0) -> Units:
+        number, iteration = self._following(step)
+        return self._begins_at(self._requests[number].launch_index, iteration) - self._leads[number]
+
+    def _begins_at(self, launch_index: int, iteration: int) -> Units:
+        """When that launch is expected to begin, any wait before it included; or began."""
+        turns = iteration - self.boundary.iteration_count
+        if turns == 0 and launch_index == self._cursor:
+            return self._began_at
+        ends = self._planned_ends
+        planned_units = turns * ends[-1] - ends[self._cursor]
+        planned_units += ends[launch_index - 1] if launch_index else 0
+        return self._ends_at + planned_units

@@ -1,0 +1,109 @@
+"""Whether a plan that was read can be carried out: its requests, its changes, their costs."""
+
+from __future__ import annotations
+
+from joulewise.domain.plan import Plan
+from joulewise.domain.points import OperatingPoint
+from joulewise.store.record_files import unlike
+from joulewise.store.transition_files import LONGEST_S, check_transition
+
+
+def check_schedule(plan: Plan, file: str) -> None:
+    """Refuse requests that do not fit the launches, and changes that nothing is known of.
+
+    A plan without any requests is from before there were any; it counts no transitions.
+
+    Raises:
+        InputError: names the field.
+    """
+    changes = _changes(plan)
+    limit = plan.request.max_region_count
+    if limit is not None and limit < 1:
+        raise unlike("an iteration has at least one region", file, "request.max_region_count")
+    if limit is not None and len(changes) > limit:
+        raise unlike(
+            f"the plan has {len(changes)} regions, more than this allows",
+            file,
+            "request.max_region_count",
+        )
+    _check_costs(plan, changes, file)
+    if plan.requests or plan.request.transition is not None:
+        _check_requests(plan, changes, file)
+
+
+def _changes(plan: Plan) -> dict[int, tuple[OperatingPoint, OperatingPoint]]:
+    """Points before and after, by the launch that a change comes before; around the cycle."""
+    points = [launch.point for launch in plan.launches]
+    return {
+        index: (points[index - 1], point)
+        for index, point in enumerate(points)
+        if point != points[index - 1]
+    }
+
+
+def _check_costs(
+    plan: Plan, changes: dict[int, tuple[OperatingPoint, OperatingPoint]], file: str
+) -> None:
+    for name in ("transition_time_s", "transition_energy_j"):
+        whole = plan.time_s if name.endswith("_s") else plan.energy_j
+        if getattr(plan, name) > whole:
+            raise unlike("this is a part of the whole iteration, not more", file, name)
+    model = plan.request.transition
+    if model is None:
+        return
+    check_transition(model, file, "request.transition.")
+    for index, (before, after) in changes.items():
+        if model.cost(before, after) is None:
+            raise unlike(
+                f"the plan changes from {before.label} to {after.label} before launch {index}, "
+                "and its transition model does not say what that costs",
+                file,
+                "request.transition.costs",
+            )
+
+
+def _check_requests(
+    plan: Plan, changes: dict[int, tuple[OperatingPoint, OperatingPoint]], file: str
+) -> None:
+    """One request per change, in order, for the point that the launch runs at."""
+    last = -1
+    for number, request in enumerate(plan.requests):
+        index, here = request.launch_index, f"requests[{number}]"
+        if not 0 <= index < len(plan.launches):
+            raise unlike(
+                f"the plan's launches count from 0 to {len(plan.launches) - 1}",
+                file,
+                f"{here}.launch_index",
+            )
+        if index <= last:
+            raise unlike(
+                "requests are in order of launches, one at most for each",
+                file,
+                f"{here}.launch_index",
+            )
+        if request.point != plan.launches[index].point:
+            raise unlike(
+                f"launch {index} runs at {plan.launches[index].point.label}, "
+                f"and this asks for {request.point.label}",
+                file,
+                f"{here}.point",
+            )
+        if index not in changes:
+            raise unlike(
+                f"launch {index} runs at the point of the launch before it; nothing changes there",
+                file,
+                f"{here}.launch_index",
+            )
+        if request.lead_s > LONGEST_S:
+            raise unlike(f"no lead is longer than {LONGEST_S:g} s", file, f"{here}.lead_s")
+        last = index
+    asked = {request.launch_index for request in plan.requests}
+    missing = [index for index in changes if index not in asked]
+    if missing:
+        before, after = changes[missing[0]]
+        raise unlike(
+            f"no request changes the point from {before.label} to {after.label} "
+            f"before launch {missing[0]}",
+            file,
+            "requests",
+        )

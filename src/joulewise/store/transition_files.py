@@ -1,0 +1,100 @@
+"""Transition models in and out of JSON files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from joulewise.domain.errors import InputError
+from joulewise.domain.transition import TransitionCost, TransitionModel
+from joulewise.store.atomic import write_atomically
+from joulewise.store.record_files import read_wire, record_document, record_of
+
+# No change of clocks ever took this long or this much; beyond it sums are no numbers.
+LONGEST_S = 1e6
+MOST_J = 1e9
+
+
+def read_transition(path: Path) -> TransitionModel:
+    """Read `transition.json`.
+
+    Whether the model knows every change of a plan is seen when planning.
+
+    Raises:
+        InputError: anything wrong with the file; names file, line or field.
+    """
+    wire, file = read_wire(path, TransitionModel), str(path)
+    costs: list[TransitionCost] = []
+    for index, part in enumerate(getattr(wire, "costs", ())):
+        cost = record_of(part, TransitionCost, file)
+        _refuse_second(cost, costs, file, f"costs[{index}]")
+        costs.append(cost)
+    model = record_of(wire, TransitionModel, file)
+    check_transition(model, file)
+    return model
+
+
+def write_transition(model: TransitionModel, path: Path) -> None:
+    """Write `transition.json`, whole or not at all.
+
+    Raises:
+        InputError: the place cannot be written to.
+    """
+    write_atomically(path, record_document(model))
+
+
+def check_transition(model: TransitionModel, file: str, where: str = "") -> None:
+    """Refuse what no model of changes says; `where` is the model's own path in the file.
+
+    Raises:
+        InputError: no name, no costs, or an impossible amount.
+    """
+    if not model.name.strip() or not model.name.isprintable():
+        raise InputError(
+            "the name is empty or cannot be shown",
+            file=file,
+            field=f"{where}name",
+            hint="Give the model a name of letters, digits and signs.",
+        )
+    if not model.costs:
+        raise InputError(
+            "the model has no costs",
+            file=file,
+            field=f"{where}costs",
+            hint="Give one entry for each of the domains sm, memory and both.",
+        )
+    _check_amount(model.dwell_s, LONGEST_S, file, f"{where}dwell_s")
+    for index, cost in enumerate(model.costs):
+        here = f"{where}costs[{index}]"
+        _check_amount(cost.stall_s, LONGEST_S, file, f"{here}.stall_s")
+        _check_amount(cost.lag_s, LONGEST_S, file, f"{here}.lag_s")
+        _check_amount(cost.energy_j, MOST_J, file, f"{here}.energy_j")
+
+
+def _refuse_second(
+    cost: TransitionCost, before: list[TransitionCost], file: str, field: str
+) -> None:
+    """One change has one cost."""
+    for number, other in enumerate(before):
+        is_alike = (
+            cost.target is None and other.target is None
+            if cost.target is None or other.target is None
+            else other.is_for(cost.target)
+        )
+        if other.domain is cost.domain and is_alike:
+            target = "every target" if cost.target is None else cost.target.label
+            raise InputError(
+                f"costs[{number}] is for changes of {cost.domain} to {target} already",
+                file=file,
+                field=field,
+                hint="Keep one of the two.",
+            )
+
+
+def _check_amount(value: float, most: float, file: str, field: str) -> None:
+    if value > most:
+        raise InputError(
+            f"this must be at most {most:g}, not {value:g}; is the unit right?",
+            file=file,
+            field=field,
+            hint="Times are in seconds, energies in joules.",
+        )

@@ -1,0 +1,137 @@
+"""`measure-transitions`: what changes of clocks cost on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from joulewise.control.lease import hold
+from joulewise.control.state import default_state_dir
+from joulewise.domain.caveats import Caveat
+from joulewise.domain.errors import InputError
+from joulewise.domain.points import ClockGrid, OperatingPoint
+from joulewise.domain.ports import KernelRunner, Progress
+from joulewise.domain.transition import TransitionModel
+from joulewise.measure.changes import MeasuredChange
+from joulewise.measure.settings import MeasureSettings
+from joulewise.measure.steady import measure_idle_power_w
+from joulewise.measure.transitions import measure_changes, model_of
+from joulewise.store.atomic import require_place
+from joulewise.store.transition_files import write_transition
+from joulewise.workflow.devices import chosen_clocks, open_session
+from joulewise.workflow.workloads import load_workload, source_files
+
+# The shorter the kernel, the finer stalls are seen; one much shorter than this waits for its
+# host rather than for the GPU.
+SHORTEST_KERNEL_S = 5e-5
+_TRIAL_S = 0.2
+# Scatter between repeats needs a few of them.
+SETTINGS = MeasureSettings(window_count=5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionsJob:
+    """What `measure-transitions` was asked for.
+
+    Without a kernel the shortest that keeps a GPU busy is taken, without clocks two SM clocks
+    in the middle of the device's list and two memory clocks.
+    """
+
+    device: str
+    workload: str
+    kernel: str | None = None
+    sm_clocks_mhz: Sequence[int | None] | None = None
+    mem_clocks_mhz: Sequence[int | None] | None = None
+    out: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionsResult:
+    """The model and the changes that it stands on."""
+
+    model: TransitionModel
+    changes: tuple[MeasuredChange, ...]
+    kernel: str
+    points: tuple[OperatingPoint, ...]
+    device: str
+    device_name: str
+    caveats: tuple[Caveat, ...]
+
+
+def measure_transitions_to_file(job: TransitionsJob, progress: Progress) -> TransitionsResult:
+    """Measure what changes of clocks cost, and write the model where `out` says so.
+
+    Raises:
+        InputError: an unknown device, workload, kernel or clock, or a place that cannot be
+            written to.
+        MeasurementError: no change could be seen.
+        DeviceError: the device refused a clock, or was lost.
+    """
+    if job.out is not None:
+        require_place(job.out, sources=source_files(workload=job.workload))
+    workload = load_workload(job.workload)
+    session = open_session(job.device, workload)
+    if job.kernel is not None and job.kernel not in session.runner.kernels:
+        raise InputError(
+            f"the workload {workload.name!r} has no kernel {job.kernel!r}",
+            field="kernel",
+            hint=f"Its kernels begin with {', '.join(session.runner.kernels[:3])}.",
+        )
+    points = points_to_change(session.gpu.clock_grid(), job.sm_clocks_mhz, job.mem_clocks_mhz)
+    with hold(session.gpu, state_dir=default_state_dir()) as lease:
+        kernel = job.kernel or _short_kernel(session.runner)
+        changes = measure_changes(
+            session, lease, kernel, points, settings=SETTINGS, progress=progress
+        )
+        stall_power_w = measure_idle_power_w(session.gpu, SETTINGS)
+    identity = session.gpu.identity
+    model = model_of(changes, device=identity.name, stall_power_w=stall_power_w)
+    if job.out is not None:
+        write_transition(model, job.out)
+    return TransitionsResult(
+        model=model,
+        changes=changes,
+        kernel=kernel,
+        points=points,
+        device=identity.spec,
+        device_name=identity.name,
+        caveats=identity.caveats,
+    )
+
+
+def points_to_change(
+    grid: ClockGrid,
+    sm_clocks_mhz: Sequence[int | None] | None = None,
+    mem_clocks_mhz: Sequence[int | None] | None = None,
+) -> tuple[OperatingPoint, ...]:
+    """Every pair of the given clocks; by default few, in reach of every regulator.
+
+    Raises InputError for a clock that the device does not list.
+    """
+    sm = chosen_clocks(sm_clocks_mhz, grid.sm_clocks_mhz, "sm-clocks")
+    mem = chosen_clocks(mem_clocks_mhz, grid.mem_clocks_mhz, "mem-clocks")
+    if sm is None:
+        listed = grid.sm_clocks_mhz
+        sm = tuple(dict.fromkeys((listed[len(listed) // 3], listed[len(listed) // 2])))
+    if mem is None:
+        listed = grid.mem_clocks_mhz
+        mem = tuple(dict.fromkeys((listed[(len(listed) - 1) // 2], listed[-1])))
+    return grid.points(sm, mem)
+
+
+def _short_kernel(runner: KernelRunner) -> str:
+    """The shortest kernel that keeps a GPU busy; the longest where all are too short."""
+    times_s = {kernel: _time_s(runner, kernel) for kernel in runner.kernels}
+    busy = {kernel: time_s for kernel, time_s in times_s.items() if time_s >= SHORTEST_KERNEL_S}
+    if busy:
+        return min(busy, key=busy.__getitem__)
+    return max(times_s, key=times_s.__getitem__)
+
+
+def _time_s(runner: KernelRunner, kernel: str) -> float:
+    with runner.loop(kernel, run="trial") as loop:
+        loop.begin_window(0)
+        loop.run_for(_TRIAL_S)
+        timing = loop.end_window()
+    return timing.elapsed_s / timing.launch_count

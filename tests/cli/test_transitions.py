@@ -1,0 +1,266 @@
+"""Transitions on the command line: planning with them, pricing them, listing them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+
+from joulewise.domain.transition import uniform_transition
+from joulewise.store.documents import read_plan
+from joulewise.store.transition_files import write_transition
+from tests.cli.conftest import Joulewise, Said
+
+# Kernel a loses time at every lower clock, kernel b none down to 1000 MHz.
+TABLE = """kernel,sm_clock_mhz,mem_clock_mhz,time_s,energy_j
+a,,,1.0,100
+a,1000,,1.1,80
+a,1500,,1.02,97
+b,,,2.0,300
+b,1000,,2.0,240
+b,1500,,2.0,280
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    path = tmp_path / "table.csv"
+    path.write_text(TABLE, encoding="utf-8")
+    return path
+
+
+def clocks(said: Said) -> dict[str, int | None]:
+    points = said.document["points"]
+    assert isinstance(points, list)
+    return {point["kernel"]: point["sm_clock_mhz"] for point in points}
+
+
+def test_a_plan_that_counts_its_changes_reads_like_this(joulewise: Joulewise, sweep: Path) -> None:
+    said = joulewise("plan", sweep, "--max-slowdown", "1%", "--transition", "stall=10ms,power=60")
+
+    assert 0 == said.code, said.err
+    assert said.out == snapshot()
+
+
+def test_a_plan_that_counts_its_changes_as_json(joulewise: Joulewise, sweep: Path) -> None:
+    said = joulewise(
+        "plan", sweep, "--max-slowdown", "1%", "--transition", "stall=10ms,power=60", "--json"
+    )
+
+    names = (
+        *("status", "transition", "change_count", "region_count", "request_count"),
+        *("transition_time_s", "transition_energy_j", "time_s", "energy_j", "regions"),
+    )
+    document = said.document
+    rounded = {
+        name: round(value, 9) if isinstance(value, float) else value
+        for name, value in ((name, document[name]) for name in names)
+    }
+    assert rounded == snapshot()
+
+
+def test_changes_that_cost_too_much_are_not_made(joulewise: Joulewise, sweep: Path) -> None:
+    cheap = joulewise("plan", sweep, "--transition", "free", "--json")
+    short = joulewise("plan", sweep, "--max-slowdown", "1%", "--transition", "stall=15ms", "--json")
+    long = joulewise("plan", sweep, "--max-slowdown", "1%", "--transition", "stall=16ms", "--json")
+
+    assert {"a": None, "b": 1000} == clocks(cheap) == clocks(short)
+    assert {"a": 1500, "b": 1500} == clocks(long)
+    assert (2, 2, 0) == tuple(said.document["change_count"] for said in (cheap, short, long))
+    assert [] != long.document["regions"]
+
+
+def test_the_files_and_the_presets_and_the_words_mean_the_same(
+    joulewise: Joulewise, sweep: Path, tmp_path: Path
+) -> None:
+    model = uniform_transition("ascend", "by hand", stall_s=1e-3, energy_j=0.06)
+    write_transition(model, tmp_path / "own.json")
+
+    said = [
+        joulewise("plan", sweep, "--max-slowdown", "1%", "--transition", text, "--json").document
+        for text in ("ascend", "stall=1ms,power=60", "own.json")
+    ]
+
+    assert 1 == len({json.dumps([one["time_s"], one["energy_j"], one["regions"]]) for one in said})
+
+
+def test_without_a_model_nothing_is_counted(joulewise: Joulewise, sweep: Path) -> None:
+    document = joulewise("plan", sweep, "--json").document
+
+    assert [None, 2, None, None] == [
+        document[name]
+        for name in ("transition", "change_count", "transition_time_s", "transition_energy_j")
+    ]
+    assert "regions" not in document
+    assert "TransitionsNotCounted" in str(document["caveats"])
+
+
+def test_a_model_brings_its_own_caveat(joulewise: Joulewise, sweep: Path) -> None:
+    said = joulewise(
+        *("plan", sweep, "--max-slowdown", "1%", "--transition", "ascend"),
+        *("--fail-on", "TransitionsAssumed", "--json"),
+    )
+
+    assert 2 == said.code
+    assert "TransitionsNotCounted" not in str(said.document["caveats"])
+
+
+def test_regions_can_be_bounded(joulewise: Joulewise, sweep: Path) -> None:
+    options = ("--granularity", "region", "--max-slowdown", "1%", "--json")
+    free = joulewise("plan", sweep, *options).document
+    one = joulewise("plan", sweep, *options, "--max-regions", "1").document
+
+    assert (2, 1) == (free["region_count"], one["region_count"])
+    assert 2 == len(free["regions"])  # type: ignore[arg-type]
+
+
+def test_requests_and_model_are_written_with_the_plan(joulewise: Joulewise, sweep: Path) -> None:
+    joulewise(
+        *("plan", sweep, "--max-slowdown", "1%", "--transition", "lag=5ms", "--out", "plan.json")
+    )
+
+    plan = read_plan(Path("plan.json"))
+    assert [(0, 0.005), (1, 0.005)] == [(one.launch_index, one.lead_s) for one in plan.requests]
+    assert "lag=5ms" == (plan.request.transition.name if plan.request.transition else None)
+
+
+def test_a_frontier_counts_changes_too(joulewise: Joulewise, sweep: Path) -> None:
+    free = joulewise("frontier", sweep, "--json").document
+    paid = joulewise("frontier", sweep, "--transition", "stall=50ms", "--json").document
+
+    assert (None, "stall=50ms") == (free["transition"], paid["transition"])
+    least = {
+        name: min(point["energy_j"] for point in document["frontier"] if point["time_s"] < 3.05)  # type: ignore[attr-defined]
+        for name, document in (("free", free), ("paid", paid))
+    }
+    assert least["free"] < least["paid"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (("plan", "table.csv", "--transition", "ascent"), "transition"),
+        (("plan", "table.csv", "--transition", "stall=-1ms"), "transition"),
+        (("plan", "table.csv", "--max-regions", "3"), "max-regions"),
+        (("plan", "table.csv", "--granularity", "region", "--max-regions", "0"), "max-regions"),
+        (("frontier", "table.csv", "--transition", "lag"), "transition"),
+        (("tune", "--transition", "lag"), "transition"),
+        (("transition-cost", "table.csv", "--latencies", "1ms,fast"), "latencies"),
+        (("transition-cost", "table.csv", "--latencies", "-1ms"), "latencies"),
+        (("transition-cost", "table.csv", "--latencies", ""), "latencies"),
+        (("transition-cost", "table.csv", "--power", "-60"), "power"),
+        (("transition-cost", "table.csv", "--power", "nan"), "power"),
+        (("transition-cost", "table.csv", "--model", "wait"), "model"),
+        (("transition-cost", "table.csv", "--max-slowdown", "7"), "max-slowdown"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_that_names_it(
+    joulewise: Joulewise, sweep: Path, arguments: tuple[str, ...], field: str
+) -> None:
+    assert sweep.name == "table.csv"
+
+    said = joulewise(*arguments, "--json")
+
+    assert (1, "error", field) == (said.code, said.document["status"], said.document["field"])
+    assert said.document["hint"]
+
+
+def test_a_model_with_a_hole_names_the_change(
+    joulewise: Joulewise, sweep: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "hole.json").write_text(
+        '{"schema_version": 1, "name": "hole", "source": "s", "costs": [{"domain": "memory"}]}'
+    )
+
+    said = joulewise("plan", sweep, "--transition", "hole.json", "--json")
+
+    assert (1, "error") == (said.code, said.document["status"])
+    assert "says nothing of a change of sm" in str(said.document["message"])
+
+
+def test_a_plan_is_not_written_over_its_model(
+    joulewise: Joulewise, sweep: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.json"
+    write_transition(uniform_transition("own", "by hand", stall_s=1e-3), path)
+    before = path.read_bytes()
+
+    said = joulewise("plan", sweep, "--transition", path, "--out", path, "--json")
+
+    assert (1, str(path)) == (said.code, said.document["file"])
+    assert before == path.read_bytes()
+
+
+def test_an_unreachable_budget_says_the_least_time_with_its_changes(
+    joulewise: Joulewise, sweep: Path
+) -> None:
+    said = joulewise("plan", sweep, "--transition", "ascend", "--max-slowdown", "-5%", "--json")
+
+    assert (1, "infeasible") == (said.code, said.document["status"])
+    assert 1.0 == said.document["least_slowdown_ratio"]
+
+
+def test_the_presets_are_listed_with_their_sources(joulewise: Joulewise) -> None:
+    lines = joulewise("transitions", "--json").document["transitions"]
+
+    assert isinstance(lines, list)
+    assert {
+        "free": 0.0,
+        "fast-ivr": 1e-5,
+        "ascend": 1e-3,
+        "hopper": 6e-3,
+        "ampere": 15e-3,
+        "turing": 0.15,
+    } == {line["transition"]: line["stall_s"] for line in lines}
+    assert all(line["source"] for line in lines)
+    assert "ascend" in joulewise("transitions").out
+
+
+def test_what_latency_leaves_of_the_saving_reads_like_this(
+    joulewise: Joulewise, sweep: Path
+) -> None:
+    said = joulewise(
+        *("transition-cost", sweep, "--max-slowdown", "1%", "--latencies", "0,1ms,20ms,1s"),
+        *("--out", "cost.html"),
+    )
+
+    assert 0 == said.code, said.err
+    assert said.out == snapshot()
+    page = Path("cost.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert "<script src" not in page
+
+
+def test_what_latency_leaves_of_the_saving_as_json(joulewise: Joulewise, sweep: Path) -> None:
+    said = joulewise(
+        *("transition-cost", sweep, "--max-slowdown", "1%", "--latencies", "20ms, 0"),
+        *("--power", "100", "--json"),
+    )
+
+    assert ("", 0) == (said.err, said.code)
+    rows = said.document["rows"]
+    assert isinstance(rows, list)
+    assert [
+        {key: round(value, 9) if isinstance(value, float) else value for key, value in row.items()}
+        for row in rows
+    ] == snapshot()
+    assert "TransitionsAssumed" in str(said.document["caveats"])
+
+
+def test_a_lag_lets_the_naive_plan_run_late(joulewise: Joulewise, sweep: Path) -> None:
+    said = joulewise(
+        *("transition-cost", sweep, "--max-slowdown", "1%", "--latencies", "500ms"),
+        *("--model", "lag", "--json"),
+    )
+
+    rows = said.document["rows"]
+    assert isinstance(rows, list)
+    row = rows[0]
+    # Ours asks ahead and loses nothing; the other has half a second of each kernel at the wrong
+    # point: b's first 0.5 s at auto, a's first 0.5 s at 1000 MHz.
+    assert pytest.approx(1 - 340 / 400) == row["saving_ratio"]
+    late_j = 0.5 / 1.1 * 80 + (1 - 0.5 / 1.1) * 100 + 0.25 * 300 + 0.75 * 240
+    assert pytest.approx(1 - late_j / 400) == row["naive_saving_ratio"]
+    assert row["naive_slowdown_ratio"] > 1.01

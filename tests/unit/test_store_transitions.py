@@ -1,0 +1,134 @@
+"""Transition models in and out of JSON, and what old plans keep."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from joulewise.domain.plan import Plan, PlannedLaunch, PlannedRequest, PlanRequest, Status
+from joulewise.domain.points import AUTO, OperatingPoint
+from joulewise.domain.transition import (
+    TransitionCost,
+    TransitionDomain,
+    TransitionModel,
+    uniform_transition,
+)
+from joulewise.domain.transition_presets import TRANSITION_PRESETS
+from joulewise.domain.workload import Pass
+from joulewise.store.documents import plan_sha256, read_plan, write_plan
+from joulewise.store.schemas import json_schemas
+from joulewise.store.transition_files import read_transition, write_transition
+
+amounts = st.floats(min_value=0.0, max_value=1e3)
+points = st.builds(
+    OperatingPoint,
+    sm_clock_mhz=st.none() | st.integers(1, 3000),
+    mem_clock_mhz=st.none() | st.integers(1, 20_000),
+)
+costs = st.builds(
+    TransitionCost,
+    domain=st.sampled_from(TransitionDomain),
+    target=st.none() | points,
+    stall_s=amounts,
+    lag_s=amounts,
+    energy_j=amounts,
+)
+
+
+def change(cost: TransitionCost) -> tuple[object, ...]:
+    """What tells one entry from another."""
+    own = cost.target
+    if own is None:
+        return cost.domain, None
+    clocks = {
+        TransitionDomain.SM: (own.sm_clock_mhz, own.power_limit_w),
+        TransitionDomain.MEMORY: (own.mem_clock_mhz,),
+        TransitionDomain.BOTH: (own.sm_clock_mhz, own.power_limit_w, own.mem_clock_mhz),
+    }
+    return cost.domain, *clocks[cost.domain]
+
+
+models = st.builds(
+    TransitionModel,
+    name=st.sampled_from(["ascend", "GPU 0: gemessen \N{MICRO SIGN}s"]),
+    source=st.text(max_size=9),
+    costs=st.lists(costs, min_size=1, max_size=4, unique_by=change).map(tuple),
+    dwell_s=amounts,
+    is_measured=st.booleans(),
+)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(models)
+def test_a_model_reads_as_it_was_written(tmp_path: Path, model: TransitionModel) -> None:
+    path = tmp_path / "transition.json"
+    write_transition(model, path)
+
+    assert model == read_transition(path)
+    jsonschema.Draft202012Validator(json_schemas()["transition"]).validate(
+        json.loads(path.read_text(encoding="utf-8"))
+    )
+
+
+@pytest.mark.parametrize("name", TRANSITION_PRESETS)
+def test_every_preset_can_be_written(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "transition.json"
+    write_transition(TRANSITION_PRESETS[name], path)
+
+    assert TRANSITION_PRESETS[name] == read_transition(path)
+
+
+PLAN = Plan(
+    status=Status.FEASIBLE,
+    request=PlanRequest(),
+    device="virtual:x",
+    device_name="X",
+    workload="w",
+    sweep_sha256="0" * 64,
+    baseline=AUTO,
+    time_s=1.0,
+    energy_j=1.0,
+    baseline_time_s=1.0,
+    baseline_energy_j=1.0,
+    slowdown_ratio=1.0,
+    saving_ratio=0.0,
+    bound_gap_ratio=None,
+    guard_band_ratio=0.0,
+    launches=(
+        PlannedLaunch(kernel="a", pass_=Pass.FORWARD, point=AUTO),
+        PlannedLaunch(kernel="b", pass_=Pass.FORWARD, point=OperatingPoint(sm_clock_mhz=1050)),
+    ),
+)
+NAME = "16120a691b08a781a015607fa2662b216288fc580b813b0565801bb9d633caf6"
+SINCE_TRANSITIONS = ("requests", "transition_time_s", "transition_energy_j")
+
+
+def test_a_plan_from_before_there_were_transitions_reads_and_keeps_its_name(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "plan.json"
+    write_plan(PLAN, path)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    for name in SINCE_TRANSITIONS:
+        del document[name]
+    for name in ("transition", "max_region_count"):
+        del document["request"][name]
+    path.write_text(json.dumps(document))
+
+    assert PLAN == read_plan(path)
+    # As the first release named this plan.
+    assert NAME == plan_sha256(PLAN)
+
+
+def test_what_a_plan_says_of_transitions_is_part_of_its_name() -> None:
+    request = PlannedRequest(launch_index=1, lead_s=0.0, point=PLAN.launches[1].point)
+    asked = replace(PLAN, requests=(request,))
+    counted = replace(asked, request=PlanRequest(transition=uniform_transition("free", "a test")))
+
+    assert 3 == len({plan_sha256(plan) for plan in (PLAN, asked, counted)})
