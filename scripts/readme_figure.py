@@ -1,7 +1,7 @@
 """Make the README's figures: `readme_figure.py RUN_DIR|TRANSITION_COST.html [OUT.png]`.
 
-The report of a run, or the page of `joulewise transition-cost`, is opened in headless chromium
-with all but its first figure hidden, and photographed.
+The report of a run or of a pipeline, or the page of `joulewise transition-cost`, is opened in
+headless chromium with all but its first figure hidden, and photographed.
 """  # noqa: INP001 - a script, not a package
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from pathlib import Path
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 WIDTH_PX = 1000
 # By section of the page: the picture's name and height.
-PICTURES = {"frontier": ("frontier.png", 596), "cost": ("transition-cost.png", 716)}
+PICTURES = {
+    "frontier": ("frontier.png", 596),
+    "cost": ("transition-cost.png", 716),
+    "gantt": ("pipeline.png", 620),
+}
 ONLY_THE_FIGURE = """<style>
 main {{ padding: 16px 24px; }}
-.kicker, h1, h2, .note, section:not(#{section}) {{ display: none; }}
+.kicker, h1, h2, .note, details, section:not(#{section}) {{ display: none; }}
 #{section} {{ margin-top: 12px; }}
 </style>"""
 FLAGS = (
@@ -74,6 +78,8 @@ def main(arguments: list[str]) -> None:
         raise SystemExit("usage: readme_figure.py RUN_DIR|TRANSITION_COST.html [OUT.png]")
     place, *rest = (Path(argument) for argument in arguments)
     section = "cost" if place.suffix == ".html" else "frontier"
+    if (place / "pipeline.json").exists():
+        section = "gantt"
     report = place if section == "cost" else place / "report.html"
     photograph(report, section, rest[0] if rest else IMAGES / PICTURES[section][0])
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.conftest import FEW_POINTS, Joulewise
 
+QUIET = "virtual:rtx3080ti,noise=0"
 SCHEMA = json.loads(
     (Path(__file__).resolve().parents[2] / "docs" / "schemas" / "result.json").read_text("utf-8")
 )
@@ -30,6 +31,10 @@ def test_every_stage_of_a_run_prints_a_result(joulewise: Joulewise) -> None:
         ("verify", "plan.json", "--pairs", "2", "--out", "verification.json", "--json"),
         ("frontier", "sweep.parquet", "--workload", "gpt3-xl", "--json"),
         ("report", ".", "--json"),
+        ("replay", "plan.json", "--json"),
+        ("transition-cost", "sweep.parquet", "--latencies", "0,1ms", "--json"),
+        ("measure-transitions", "--device", QUIET, "--sm-clocks", "840,1155", "--json"),
+        ("transitions", "--json"),
         ("tune", "--out", "run", "--pairs", "2", *few),
         ("devices", "--json"),
         ("workloads", "--json"),

@@ -108,7 +108,10 @@ def test_the_figure_obeys_plotly_and_keeps_latency_0_at_the_left() -> None:
     low, high = drawn.layout.yaxis.range
     assert low > -200.0
     assert high > 16.0
-    assert 16.0 == max(drawn.data[4].y)
+    assert list(drawn.data[4].y) == sorted(drawn.data[4].y)
+    budget = drawn.layout.shapes[0].y0
+    assert pytest.approx(budget) == drawn.data[4].y[0]
+    assert budget < drawn.data[4].y[1]
 
 
 def test_rows_without_a_plan_have_no_mark() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.domain.errors import InputError
+from joulewise.domain.transition_presets import STALL_POWER_W, transition_preset_names
 from joulewise.simulator.device_string import OPTIONS, VirtualOptions, is_virtual, parse_device
 from joulewise.simulator.noise import DEFAULT_NOISE, STRESS_NOISE
 from joulewise.simulator.virtual import open_virtual
@@ -28,6 +29,8 @@ def test_every_option_is_read_with_its_unit() -> None:
         gain_ratio=0.05,
         is_control_denied=True,
         lag_s=0.02,
+        stall_s=0.001,
+        stall_power_w=55.5,
         counter_period_s=0.1,
         ambient_c=45.0,
         lost_after_s=90.0,
@@ -37,7 +40,7 @@ def test_every_option_is_read_with_its_unit() -> None:
     )
     actual = parse_device(
         " virtual:a100-sxm , noise=stress, seed=7, shift=0.45%, gain=5%, control=denied,"
-        "lag=20ms, counter_period=0.1, ambient=45C, lost_after=90s, foreign=10..20.5s,"
+        "lag=20ms, stall=1ms, stall_power=55.5 W, counter_period=0.1, ambient=45C, lost_after=90s, foreign=10..20.5s,"
         "counter_reset=30"
     )
     assert expected == actual
@@ -50,9 +53,13 @@ def test_the_canonical_string_leaves_out_what_is_default() -> None:
         "virtual:rtx3080ti,noise=0,seed=7"
     )
     assert parse_device("virtual:rtx3080ti,noise=1.0").spec == "virtual:rtx3080ti"
+    assert parse_device("virtual:rtx3080ti,stall=1ms,stall_power=60W").spec == (
+        "virtual:rtx3080ti,stall=0.001"
+    )
 
 
 _POSITIVE = st.floats(min_value=0.001, max_value=1e6)
+_POWERS = st.floats(min_value=0, max_value=1e6).filter(lambda power: power != STALL_POWER_W)
 _RATIOS = st.floats(min_value=0, max_value=0.5)
 _NOISES = st.one_of(
     st.sampled_from(["default", "stress"]), st.sampled_from(["0", "2", "0.5", "1e-05"])
@@ -62,6 +69,8 @@ _NOISES = st.one_of(
 @st.composite
 def _options(draw: st.DrawFn) -> VirtualOptions:
     start_s = draw(st.none() | _POSITIVE)
+    transition = draw(st.none() | st.sampled_from(transition_preset_names()))
+    stall_s = None if transition else draw(st.none() | _POSITIVE)
     return VirtualOptions(
         preset=draw(st.sampled_from(["rtx3080ti", "a100-sxm"])),
         noise=draw(_NOISES),
@@ -69,7 +78,10 @@ def _options(draw: st.DrawFn) -> VirtualOptions:
         shift_ratio=draw(st.none() | _RATIOS),
         gain_ratio=draw(st.none() | _RATIOS),
         is_control_denied=draw(st.booleans()),
-        lag_s=draw(st.none() | _POSITIVE),
+        lag_s=None if transition else draw(st.none() | _POSITIVE),
+        stall_s=stall_s,
+        stall_power_w=None if stall_s is None else draw(st.none() | _POWERS),
+        transition=transition,
         counter_period_s=draw(st.none() | _POSITIVE),
         ambient_c=draw(st.none() | st.floats(min_value=-40, max_value=120)),
         lost_after_s=draw(st.none() | _POSITIVE),
@@ -107,6 +119,13 @@ def test_the_canonical_string_means_the_same_options(options: VirtualOptions) ->
         ("virtual:rtx3080ti,lag=-1", "lag"),
         ("virtual:rtx3080ti,lag=20min", "lag"),
         ("virtual:rtx3080ti,lag=inf", "lag"),
+        ("virtual:rtx3080ti,stall=-1ms", "stall"),
+        ("virtual:rtx3080ti,stall=1ms,stall_power=-3", "stall_power"),
+        ("virtual:rtx3080ti,stall=1ms,stall_power=60kW", "stall_power"),
+        ("virtual:rtx3080ti,stall_power=60", "stall_power"),
+        ("virtual:rtx3080ti,transition=warp", "transition"),
+        ("virtual:rtx3080ti,transition=hopper,lag=1ms", "lag"),
+        ("virtual:rtx3080ti,transition=hopper,stall=1ms", "stall"),
         ("virtual:rtx3080ti,counter_period=0", "counter_period"),
         ("virtual:rtx3080ti,ambient=999", "ambient"),
         ("virtual:rtx3080ti,ambient=-300", "ambient"),
@@ -151,7 +170,9 @@ def test_noise_levels_scale_and_single_parts_can_be_set() -> None:
     assert quiet_but_shifted.energy_ratio == 0.0
 
 
-@pytest.mark.parametrize("option", ["noise=1e300", "lag=1e300", "lost_after=1e300", "noise=101"])
+@pytest.mark.parametrize(
+    "option", ["noise=1e300", "lag=1e300", "stall=1e300", "lost_after=1e300", "noise=101"]
+)
 def test_values_beyond_all_arithmetic_are_refused(option: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_device(f"virtual:rtx3080ti,{option}")

@@ -21,6 +21,7 @@ from joulewise.cli.commands import (
     measure,
     pipeline,
     plan,
+    replay,
     report,
     transfer,
     transition_cost,
@@ -51,7 +52,9 @@ app.command("frontier")(frontier.frontier)
 app.add_typer(pipeline.app, name="pipeline")
 app.command("transfer")(transfer.transfer)
 app.command("report")(report.report)
+app.command("replay")(replay.replay)
 app.command("transition-cost")(transition_cost.transition_cost)
+app.command("measure-transitions")(transitions.measure_transitions)
 app.command("transitions")(transitions.transitions)
 app.add_typer(importing.app, name="import")
 app.command("devices")(listing.devices)

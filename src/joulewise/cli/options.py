@@ -204,6 +204,14 @@ WindowCountColumn = Annotated[
 DEFAULT_SWEEP = Path("sweep.parquet")
 DEFAULT_TRANSITION = Path("transition.json")
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.", show_default=False)]
+PlanWorkload = Annotated[
+    str | None,
+    typer.Option(
+        "--workload",
+        envvar="JOULEWISE_WORKLOAD",
+        help="Where the kernels come from. Default: the workload that the plan names.",
+    ),
+]
 SweepFile = Annotated[
     Path, typer.Argument(metavar="SWEEP", help="A sweep, CSV or Parquet.", show_default=False)
 ]

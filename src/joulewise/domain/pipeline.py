@@ -65,7 +65,8 @@ class OperationOption:
 class StageProfile:
     """Options of one instruction on one stage, in any order.
 
-    `baseline` is the index of the option that users have today.
+    `baseline_index` is that of the option that users have today. The stage is all of its chunks:
+    with several of them, one operation does an equal share of what an option says.
     """
 
     stage: int
@@ -115,7 +116,7 @@ class PlannedOperation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelPlan:
-    """The kernel-level plan of one operation of a stage."""
+    """The kernel-level plan of one instruction on one stage, with the figures of its profile."""
 
     stage: int
     instruction: Instruction

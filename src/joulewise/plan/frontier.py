@@ -6,20 +6,29 @@ from itertools import pairwise
 
 import numpy as np
 
-from joulewise.domain.plan import FrontierPoint, Scope
+from joulewise.domain.plan import FrontierPoint, PlanRequest, Scope
 from joulewise.domain.sweep import FloatTable, IntTable
+from joulewise.plan.chain.frontiers import chain_totals
+from joulewise.plan.chain.problem import Chain
+from joulewise.plan.changes import ChangeCosts
 from joulewise.plan.options import Options, Relaxation, options_of, relaxation_of
+from joulewise.plan.solve import solve
 from joulewise.plan.table import PlanTable
 
 _EXACT_COUNT = 5_000
 _NEIGHBOUR_STEPS = 8
 _SAME_RATIO = 1e-12
+_SLOWDOWN_COUNT = 32
 
 _Totals = tuple[FloatTable, FloatTable]
 
 
 def frontier(
-    table: PlanTable, *, scope: Scope = Scope.GLOBAL, max_point_count: int | None = 2_000
+    table: PlanTable,
+    *,
+    scope: Scope = Scope.GLOBAL,
+    max_point_count: int | None = 2_000,
+    max_region_count: int | None = None,
 ) -> tuple[FrontierPoint, ...]:
     """Non-dominated plans from the fastest to the one of least energy, time ascending.
 
@@ -33,18 +42,22 @@ def frontier(
     *Local*: what every class alone makes of a common tolerated slowdown, for every slowdown at
     which a class changes its point. Exact.
 
+    Where changes of the point cost something, *global* holds supported plans around the cycle,
+    the single points, and mixtures of neighbouring plans; *local* holds the plan that `solve` finds
+    as it comes for each of a few dozen tolerated slowdowns.
+
     Args:
         table: From `plan_table`.
         scope: Whether budgets bind the sum or every class.
         max_point_count: A longer frontier is thinned to this many points, evenly over time, the
             first and the last included; `None` keeps all (tens of thousands for large tables).
+        max_region_count: Regions that the iteration may have, where changes count in the table.
     """
-    options = options_of(table.time_s, table.energy_j)
-    if scope is Scope.LOCAL:
-        totals = _local(options, table)
+    is_bound = max_region_count is not None
+    if table.changes is not None and (is_bound or not table.changes.is_free):
+        totals = _with_changes(table, table.changes, scope, max_region_count)
     else:
-        exact = _exact(options)
-        totals = _supported_and_near(options) if exact is None else exact
+        totals = _free(table, scope)
     times, energies = _thinned(*_non_dominated(*totals), max_point_count)
     baseline_s, baseline_j = table.baseline_time_s, table.baseline_energy_j
     return tuple(
@@ -56,6 +69,52 @@ def frontier(
         )
         for time_s, energy_j in zip(times.tolist(), energies.tolist(), strict=True)
     )
+
+
+def _free(table: PlanTable, scope: Scope) -> _Totals:
+    """Changes cost nothing, or are left out of the account."""
+    options = options_of(table.time_s, table.energy_j)
+    if scope is Scope.LOCAL:
+        return _local(options, table)
+    exact = _exact(options)
+    return _supported_and_near(options) if exact is None else exact
+
+
+def _with_changes(
+    table: PlanTable, changes: ChangeCosts, scope: Scope, max_region_count: int | None
+) -> _Totals:
+    if scope is Scope.GLOBAL:
+        return chain_totals(
+            Chain(
+                time_s=table.time_s,
+                energy_j=table.energy_j,
+                changes=changes,
+                max_region_count=max_region_count,
+            )
+        )
+    found = [
+        solve(
+            table,
+            PlanRequest(
+                scope=scope,
+                max_slowdown_ratio=float(ratio) - 1.0,
+                max_region_count=max_region_count,
+            ),
+            gap_ratio=None,
+        )
+        for ratio in _slowdowns(table)
+    ]
+    return np.array([one.time_s for one in found]), np.array([one.energy_j for one in found])
+
+
+def _slowdowns(table: PlanTable) -> FloatTable:
+    """Tolerated slowdowns from none to the one at which every class has its choice."""
+    options = options_of(table.time_s, table.energy_j)
+    baseline_s = table.time_s[:, table.baseline_index]
+    ratios = options.time_s / baseline_s[options.classes]
+    reached = np.unique(np.maximum(ratios, 1.0))
+    places = np.linspace(0, reached.size - 1, min(reached.size, _SLOWDOWN_COUNT))
+    return np.asarray(reached[places.astype(np.int64)])
 
 
 def _non_dominated(times: FloatTable, energies: FloatTable) -> _Totals:

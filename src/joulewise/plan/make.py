@@ -7,7 +7,9 @@ from collections import Counter
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.plan import Granularity, Plan, PlannedLaunch, PlanRequest, Status
 from joulewise.domain.sweep import Sweep
+from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import Workload
+from joulewise.plan.requests import planned_requests
 from joulewise.plan.solve import Solution, solve
 from joulewise.plan.table import PlanTable, plan_table
 
@@ -29,16 +31,17 @@ def make_plan(
     Args:
         sweep: Measured, shrunken or predicted cells.
         workload: What runs in one iteration; `None` runs each kernel once, in table order.
-        request: Objective, granularity, scope and budget.
+        request: Objective, granularity, scope, budget, and what changes cost.
         sweep_sha256: Names the table that the plan stands on.
         guard_band_ratio: Part of the budget that is kept back.
         caveats: Doubts that the caller knows of, first in the plan.
 
     Raises:
         InfeasibleBudget: Nothing is fast enough, and the budget excludes the baseline.
-        PlanError: Sweep and workload do not fit together.
+        PlanError: Sweep and workload do not fit together, or the transition model lacks a
+            change between two points of the sweep.
     """
-    table = plan_table(sweep, workload, request.granularity)
+    table = plan_table(sweep, workload, request.granularity, request.transition)
     solution = solve(table, request, guard_band_ratio=guard_band_ratio)
     return plan_from_choice(
         sweep, workload, table, solution, sweep_sha256=sweep_sha256, caveats=caveats
@@ -54,12 +57,16 @@ def plan_from_choice(
     sweep_sha256: str,
     caveats: tuple[Caveat, ...] = (),
 ) -> Plan:
-    """Write a solution of `table` down as a plan, launch by launch."""
+    """Write a solution of `table` down as a plan: launch by launch, and request by request."""
     points = tuple(table.points[column] for column in solution.choice)
     launches = tuple(
         PlannedLaunch(kernel=launch.kernel, pass_=launch.pass_, point=points[own_class])
         for launch, own_class in zip(table.launches, table.launch_classes.tolist(), strict=True)
     )
+    requests = planned_requests(
+        tuple(launch.point for launch in launches), solution.request.transition
+    )
+    _, transition_time_s, transition_energy_j = table.change_totals(solution.choice)
     return Plan(
         status=solution.status,
         request=solution.request,
@@ -77,21 +84,32 @@ def plan_from_choice(
         bound_gap_ratio=solution.bound_gap_ratio,
         guard_band_ratio=solution.guard_band_ratio,
         launches=launches,
+        requests=requests,
+        transition_time_s=transition_time_s,
+        transition_energy_j=transition_energy_j,
         caveats=_one_per_kind(
             *caveats,
             *sweep.caveats,
-            *_of_plan(sweep, solution, launches),
+            *_of_plan(sweep, solution),
+            *_of_changes(solution.request.transition, launches, len(requests)),
             *_of_cells(sweep, launches),
         ),
     )
 
 
-def frontier_caveats(sweep: Sweep, granularity: Granularity) -> tuple[Caveat, ...]:
+def frontier_caveats(
+    sweep: Sweep, granularity: Granularity, transition: TransitionModel | None = None
+) -> tuple[Caveat, ...]:
     """Doubts about every plan on a frontier of this sweep."""
     doubts = [*sweep.caveats, *_of_scatter(sweep, is_guarded=False)]
-    if granularity is not Granularity.ITERATION:
-        seen = "Plans between the ends use several operating points; changing them is free here."
+    several = "Plans between the ends use several operating points"
+    if granularity is Granularity.ITERATION:
+        pass
+    elif transition is None:
+        seen = f"{several}; changing them is free here."
         doubts.append(Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen))
+    elif not transition.is_measured:
+        doubts.append(_assumed(several, transition))
     return _one_per_kind(*doubts)
 
 
@@ -103,7 +121,7 @@ def _one_per_kind(*caveats: Caveat) -> tuple[Caveat, ...]:
     return tuple(first.values())
 
 
-def _of_plan(sweep: Sweep, solution: Solution, launches: tuple[PlannedLaunch, ...]) -> list[Caveat]:
+def _of_plan(sweep: Sweep, solution: Solution) -> list[Caveat]:
     """Doubts about the plan as a whole."""
     caveats = []
     if solution.status is not Status.NO_GAIN:
@@ -116,11 +134,27 @@ def _of_plan(sweep: Sweep, solution: Solution, launches: tuple[PlannedLaunch, ..
         caveats.append(Caveat(kind=CaveatKind.BASELINE_ASSUMED, seen=seen))
     is_safe = solution.status is Status.NO_GAIN or solution.guard_band_ratio > 0
     caveats += _of_scatter(sweep, is_guarded=is_safe)
-    used_count = len({launch.point for launch in launches})
-    if used_count > 1:
-        seen = f"The plan uses {used_count} operating points; changing between them is free in it."
-        caveats.append(Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen))
     return caveats
+
+
+def _of_changes(
+    transition: TransitionModel | None, launches: tuple[PlannedLaunch, ...], change_count: int
+) -> list[Caveat]:
+    """Doubts about what changing the point costs, where the plan changes it."""
+    if not change_count:
+        return []
+    if transition is None:
+        used_count = len({launch.point for launch in launches})
+        seen = f"The plan uses {used_count} operating points; changing between them is free in it."
+        return [Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen)]
+    if transition.is_measured:
+        return []
+    return [_assumed(f"The plan changes clocks {change_count} times an iteration", transition)]
+
+
+def _assumed(what: str, transition: TransitionModel) -> Caveat:
+    seen = f"{what}; each change is taken to cost what the model {transition.name!r} says."
+    return Caveat(kind=CaveatKind.TRANSITIONS_ASSUMED, seen=seen)
 
 
 def _of_scatter(sweep: Sweep, *, is_guarded: bool) -> list[Caveat]:

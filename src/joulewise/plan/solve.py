@@ -9,7 +9,10 @@ import numpy as np
 
 from joulewise.domain.errors import InfeasibleBudget, PlanError
 from joulewise.domain.plan import Objective, PlanRequest, Scope, Status
-from joulewise.domain.sweep import FloatTable, IntTable
+from joulewise.domain.sweep import BoolTable, FloatTable, IntTable
+from joulewise.plan.chain.problem import Chain
+from joulewise.plan.chain.products import least_chain_product
+from joulewise.plan.chain.solve import GAP_RATIO, least_time_s, solve_chain
 from joulewise.plan.knapsack import cheapest_within
 from joulewise.plan.options import options_of
 from joulewise.plan.product import least_product
@@ -67,7 +70,13 @@ def objective_value(objective: Objective, time_s: float, energy_j: float) -> flo
     return float(time_s ** _EXPONENT[objective] * energy_j)
 
 
-def solve(table: PlanTable, request: PlanRequest, *, guard_band_ratio: float = 0.0) -> Solution:
+def solve(
+    table: PlanTable,
+    request: PlanRequest,
+    *,
+    guard_band_ratio: float = 0.0,
+    gap_ratio: float | None = GAP_RATIO,
+) -> Solution:
     """Choose an operating point for every class of the table.
 
     With the scope *global* the total time keeps the budget (1 + max_slowdown - guard) x baseline
@@ -75,21 +84,30 @@ def solve(table: PlanTable, request: PlanRequest, *, guard_band_ratio: float = 0
     own baseline and minimises its own objective. `energy` and `min-energy` differ only in their
     customary budget, which the request already holds. `request.granularity` is the table's.
 
+    Where changes of the point count, totals include them. With *local* every class keeps the
+    budget, and so does the total with its changes; the objective is that of the totals then.
+
     The baseline itself always keeps a budget of at least its own time, guard or not: its slowdown
     is 1 by definition. It is returned with the status `no_gain` where nothing betters it.
 
     Args:
         table: From `plan_table`.
-        request: Objective, scope and budget.
+        request: Objective, scope, budget and bound on regions.
         guard_band_ratio: Part of the budget that is kept back.
+        gap_ratio: Where changes cost something: how close to its bound the answer shall be, as a
+            share of its energy; `None` takes it as it comes, which is quicker.
 
     Raises:
         InfeasibleBudget: Nothing is fast enough, and the budget excludes the baseline.
-        PlanError: A budget or guard band that is no number.
+        PlanError: A budget, guard band or bound on regions that is none.
     """
-    _check(request, guard_band_ratio)
+    _check(table, request, guard_band_ratio)
     limit_ratio = _limit_ratio(request, guard_band_ratio)
-    if request.scope is Scope.LOCAL:
+    chain = _chain(table, request, limit_ratio)
+    if chain is not None:
+        budget_s = limit_ratio * table.baseline_time_s
+        found = _solve_chain(chain, _EXPONENT[request.objective], budget_s, gap_ratio)
+    elif request.scope is Scope.LOCAL:
         found = _solve_local(table, request, limit_ratio)
     else:
         found = _solve_global(table, request, limit_ratio)
@@ -98,10 +116,40 @@ def solve(table: PlanTable, request: PlanRequest, *, guard_band_ratio: float = 0
     ):
         return _solution(table, request, guard_band_ratio, _baseline_choice(table), Status.NO_GAIN)
     if found is None:
-        raise _infeasible(table, request, guard_band_ratio)
+        raise _infeasible(table, request, limit_ratio, guard_band_ratio)
     choice, gap_ratio = found
     status = Status.OPTIMAL if gap_ratio <= PROVEN_RATIO else Status.FEASIBLE
     return _solution(table, request, guard_band_ratio, choice, status, gap_ratio)
+
+
+def _chain(table: PlanTable, request: PlanRequest, limit_ratio: float) -> Chain | None:
+    """The table as a chain; `None` where classes stand alone, for no change costs anything."""
+    if table.changes is None or (table.changes.is_free and request.max_region_count is None):
+        return None
+    is_allowed = np.isfinite(table.time_s)
+    if request.scope is Scope.LOCAL:
+        is_allowed = _allowed(table, request, limit_ratio)
+    return Chain(
+        time_s=np.where(is_allowed, table.time_s, np.inf),
+        energy_j=np.where(is_allowed, table.energy_j, np.inf),
+        changes=table.changes,
+        max_region_count=request.max_region_count,
+    )
+
+
+def _solve_chain(
+    chain: Chain, exponent: int, budget_s: float, gap_ratio: float | None
+) -> tuple[IntTable, float] | None:
+    """Choice and proven gap where changes count."""
+    if not np.isfinite(chain.time_s).any(axis=1).all():
+        return None
+    if exponent:
+        product = least_chain_product(chain, exponent, budget_s)
+        if product is None:
+            return None
+        return product.columns, _gap_ratio(product.product, product.bound)
+    answer = solve_chain(chain, budget_s, gap_ratio=gap_ratio)
+    return None if answer is None else (answer.choice, _gap_ratio(answer.energy_j, answer.bound_j))
 
 
 def _solve_global(
@@ -126,10 +174,7 @@ def _solve_local(
     table: PlanTable, request: PlanRequest, limit_ratio: float
 ) -> tuple[IntTable, float] | None:
     """The best point of every class alone; exact by nature."""
-    baseline_s = table.time_s[:, table.baseline_index]
-    is_allowed = np.isfinite(table.time_s) & (table.time_s <= limit_ratio * baseline_s[:, None])
-    if _baseline_keeps_budget(request):
-        is_allowed[:, table.baseline_index] = True
+    is_allowed = _allowed(table, request, limit_ratio)
     if not is_allowed.any(axis=1).all():
         return None
     values = np.full(table.time_s.shape, np.inf)
@@ -138,13 +183,22 @@ def _solve_local(
     return _fastest_of_least(values, table.time_s), 0.0
 
 
+def _allowed(table: PlanTable, request: PlanRequest, limit_ratio: float) -> BoolTable:
+    """Cells in which a class keeps its own budget."""
+    baseline_s = table.time_s[:, table.baseline_index]
+    is_allowed = np.isfinite(table.time_s) & (table.time_s <= limit_ratio * baseline_s[:, None])
+    if _baseline_keeps_budget(request):
+        is_allowed[:, table.baseline_index] = True
+    return np.asarray(is_allowed)
+
+
 def _fastest_of_least(values: FloatTable, time_s: FloatTable) -> IntTable:
     is_least = values == values.min(axis=1, keepdims=True)
     choice: IntTable = np.where(is_least, time_s, np.inf).argmin(axis=1)
     return choice
 
 
-def _check(request: PlanRequest, guard_band_ratio: float) -> None:
+def _check(table: PlanTable, request: PlanRequest, guard_band_ratio: float) -> None:
     slowdown_ratio = request.max_slowdown_ratio
     if slowdown_ratio is not None and not math.isfinite(slowdown_ratio):
         raise PlanError(
@@ -153,6 +207,15 @@ def _check(request: PlanRequest, guard_band_ratio: float) -> None:
         )
     if not 0.0 <= guard_band_ratio < math.inf:
         raise PlanError(f"the guard band must be a number from 0 up, got {guard_band_ratio}")
+    region_count = request.max_region_count
+    if region_count is not None and region_count < 1:
+        raise PlanError(f"an iteration has at least one region, got a bound of {region_count}")
+    if region_count is not None and table.changes is None:
+        raise PlanError(
+            f"regions can be bounded only where neighbouring launches share a point, not at "
+            f"{request.granularity} granularity",
+            hint="Plan at region granularity, or with a transition model.",
+        )
 
 
 def _limit_ratio(request: PlanRequest, guard_band_ratio: float) -> float:
@@ -205,17 +268,17 @@ def _solution(
 
 
 def _infeasible(
-    table: PlanTable, request: PlanRequest, guard_band_ratio: float
+    table: PlanTable, request: PlanRequest, limit_ratio: float, guard_band_ratio: float
 ) -> InfeasibleBudget:
     """Say the least slowdown that can be planned."""
     fastest_s = table.time_s.min(axis=1)
-    if request.scope is Scope.LOCAL:
-        ratios = fastest_s / table.time_s[:, table.baseline_index]
-        slowest = int(np.argmax(ratios))
+    ratios = fastest_s / table.time_s[:, table.baseline_index]
+    slowest = int(np.argmax(ratios))
+    if request.scope is Scope.LOCAL and ratios[slowest] > limit_ratio:
         least_ratio = float(ratios[slowest])
         what = f"{table.class_names[slowest]!r} runs no faster than"
     else:
-        least_ratio = float(fastest_s.sum()) / table.baseline_time_s
+        least_ratio = _least_time_s(table, request, limit_ratio) / table.baseline_time_s
         what = "no plan is faster than"
     needed_ratio = math.ceil((least_ratio - 1.0 + guard_band_ratio) * 1e4) / 1e4
     guard = f" (with {guard_band_ratio:.2%} kept back)" if guard_band_ratio else ""
@@ -224,3 +287,9 @@ def _infeasible(
         least_slowdown_ratio=least_ratio,
         hint=f"Allow at least --max-slowdown {100.0 * needed_ratio:.2f}%{guard}.",
     )
+
+
+def _least_time_s(table: PlanTable, request: PlanRequest, limit_ratio: float) -> float:
+    """Time of the fastest plan, changes included where they count."""
+    chain = _chain(table, request, limit_ratio)
+    return float(table.time_s.min(axis=1).sum()) if chain is None else least_time_s(chain)

@@ -13,11 +13,16 @@ from joulewise.plan.table import PlanTable, coarsened
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticPlan:
-    """One operating point per class of a coarse granularity, with its totals per iteration."""
+    """One operating point per class of a coarse granularity, with its totals per iteration.
+
+    `launch_classes` gives the class of every launch of the iteration, in order. Where changes
+    count, a pass that runs twice is two classes of one name. Totals include the changes.
+    """
 
     granularity: Granularity
     class_names: tuple[str, ...]
     points: tuple[OperatingPoint, ...]
+    launch_classes: tuple[int, ...]
     time_s: float
     energy_j: float
     slowdown_ratio: float
@@ -57,6 +62,7 @@ def _best(
         granularity=granularity,
         class_names=coarse.class_names,
         points=tuple(coarse.points[column] for column in solution.choice),
+        launch_classes=tuple(coarse.launch_classes.tolist()),
         time_s=solution.time_s,
         energy_j=solution.energy_j,
         slowdown_ratio=solution.slowdown_ratio,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from joulewise.domain.pipeline import PlannedOperation
 from joulewise.report.clocks_figure import KNOBS
@@ -22,14 +23,31 @@ class ColourScale:
     value: Callable[[PlannedOperation], float]
     ticks: tuple[tuple[float, str], ...]
 
+    def colour(self, one: PlannedOperation) -> str:
+        """The operation's colour, `#rrggbb`."""
+        low, high = self._ends
+        share = (self.value(one) - low) / (high - low)
+        (start, first), (end, second) = next(
+            pair for pair in pairwise(_SCALE) if share <= pair[1][0] or pair[1] == _SCALE[-1]
+        )
+        weight = (share - start) / (end - start)
+        channels = zip(_channels(first), _channels(second), strict=True)
+        return "#" + "".join(f"{round(a + weight * (b - a)):02x}" for a, b in channels)
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        places = [place for place, _ in self.ticks]
+        low, high = min(places), max(places)
+        return low, high if high > low else low + 1.0
+
     @property
     def axis(self) -> Json:
         """The colour axis for a figure's layout."""
         places = [place for place, _ in self.ticks]
         return {
             "colorscale": [list(stop) for stop in _SCALE],
-            "cmin": min(places),
-            "cmax": max(places) if max(places) > min(places) else min(places) + 1.0,
+            "cmin": self._ends[0],
+            "cmax": self._ends[1],
             "colorbar": {
                 "title": {"text": self.title, "side": "right"},
                 "tickmode": "array",
@@ -61,6 +79,10 @@ def colour_scale(operations: Sequence[PlannedOperation]) -> ColourScale:
         return auto if setting is None else float(setting)
 
     return ColourScale(title=f"{knob.name} ({knob.unit})", value=value_of, ticks=tuple(ticks))
+
+
+def _channels(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
 
 def _by_power(operations: Sequence[PlannedOperation]) -> ColourScale:

@@ -41,16 +41,7 @@ def gantt_figure(plan: PipelinePlan) -> Figure | None:
 
     Forward bars are narrow, backward bars wide. `None` where there are too many to draw.
     """
-    panels = [_Panel(name="plan", operations=plan.operations, end_s=plan.time_s)]
-    if plan.baseline_operations:
-        panels.insert(
-            0,
-            _Panel(
-                name="baseline",
-                operations=plan.baseline_operations,
-                end_s=plan.baseline_time_s,
-            ),
-        )
+    panels = _panels(plan)
     shown = [one for panel in panels for one in panel.operations]
     if len(shown) > MOST_OPERATIONS:
         return None
@@ -58,25 +49,16 @@ def gantt_figure(plan: PipelinePlan) -> Figure | None:
     longest_s = max(panel.end_s for panel in panels)
     factor, unit = next((f, u) for least_s, f, u in _TIME_SCALES if longest_s >= least_s)
     stage_count = plan.request.shape.stage_count
-    panel_px = min(max(stage_count * _ROW_PX, _LEAST_PANEL_PX), _MOST_PANEL_PX)
-    layout: dict[str, object] = {
-        "height": _ROOM_PX + panel_px * len(panels),
-        "margin": {"l": 64, "r": 96, "t": 30, "b": 56},
-        "barmode": "overlay",
-        "hovermode": "closest",
-        "showlegend": False,
-        "coloraxis": colours.axis,
-        "uniformtext": {"minsize": 8, "mode": "hide"},
-        "xaxis": axis(
-            f"time ({unit})",
-            {
-                "range": [0.0, 1.005 * longest_s * factor],
-                "anchor": _axis_name(len(panels), "y"),
-                "showgrid": False,
-            },
-        ),
-    }
-    traces: list[Json] = []
+    layout = _layout(len(panels), stage_count, colours)
+    layout["xaxis"] = axis(
+        f"time ({unit})",
+        {
+            "range": [0.0, 1.005 * longest_s * factor],
+            "anchor": _axis_name(len(panels), "y"),
+            "showgrid": False,
+        },
+    )
+    traces: list[Json] = [_scale_trace(colours)]
     shapes: list[Json] = []
     notes: list[Json] = []
     height = 1.0 / len(panels)
@@ -89,6 +71,42 @@ def gantt_figure(plan: PipelinePlan) -> Figure | None:
         shapes.append(_end_line(panel.end_s * factor, domain))
         notes.append(_end_label(panel, factor, top))
     return figure(traces, {**layout, "shapes": shapes, "annotations": notes})
+
+
+def _panels(plan: PipelinePlan) -> tuple[_Panel, ...]:
+    chosen = _Panel(name="plan", operations=plan.operations, end_s=plan.time_s)
+    if not plan.baseline_operations:
+        return (chosen,)
+    today = _Panel(name="baseline", operations=plan.baseline_operations, end_s=plan.baseline_time_s)
+    return today, chosen
+
+
+def _layout(panel_count: int, stage_count: int, colours: ColourScale) -> dict[str, object]:
+    panel_px = min(max(stage_count * _ROW_PX, _LEAST_PANEL_PX), _MOST_PANEL_PX)
+    return {
+        "height": _ROOM_PX + panel_px * panel_count,
+        "margin": {"l": 64, "r": 96, "t": 30, "b": 56},
+        "barmode": "overlay",
+        "hovermode": "closest",
+        "showlegend": False,
+        "coloraxis": colours.axis,
+        "uniformtext": {"minsize": 8, "mode": "hide"},
+    }
+
+
+def _scale_trace(colours: ColourScale) -> Json:
+    """Shows the scale and nothing else.
+
+    Bars have their own colours, for plotly cannot tell how dark those of a colour axis are.
+    """
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "scale",
+        "x": [None],
+        "y": [None],
+        "marker": {"color": [colours.ticks[0][0]], "coloraxis": "coloraxis"},
+    }
 
 
 def _stage_axis(stage_count: int, domain: Sequence[float]) -> dict[str, object]:
@@ -139,13 +157,13 @@ def _traces(
                 "x": [one.time_s * factor for one in own],
                 "width": _WIDTHS[instruction],
                 "marker": {
-                    "color": [colours.value(one) for one in own],
-                    "coloraxis": "coloraxis",
+                    "color": [colours.colour(one) for one in own],
                     "line": {"width": 0.5, "color": "rgba(255,255,255,0.6)"},
                 },
                 "text": [f"{letter}{one.micro_batch}" for one in own],
                 "textposition": "inside",
                 "insidetextanchor": "middle",
+                "insidetextfont": {"color": "#ffffff"},
                 "textangle": 0,
                 "constraintext": "both",
                 "customdata": [_operation_text(plan, one) for one in own],

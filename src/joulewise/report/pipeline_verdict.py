@@ -47,7 +47,7 @@ def shape_words(request: PipelineRequest) -> str:
 def straggler_words(request: PipelineRequest) -> str | None:
     """`stage 3 takes +10.00 %`; `None` where no stage straggles."""
     parts = [
-        f"stage {straggler.stage} takes {change(straggler.slowdown_ratio)}"
+        f"stage {straggler.stage} takes {change(straggler.slowdown_ratio)} time"
         for straggler in request.stragglers
     ]
     return ", ".join(parts) or None

@@ -14,10 +14,14 @@ from joulewise.report.transition_cost import (
 
 Pick = Callable[[TransitionCostRow], float | None]
 
-_OURS, _NAIVE, _STATIC = "changes counted", "changes not counted", "best single point"
+_OURS = "the plan that counts its changes"
+_NAIVE = "the kernel plan that does not"
+_STATIC = "best single point"
 _DIVIDE = 0.42  # of the height: times below, savings above
 _MOST_TICKS = 12
-_TIME_TICKS = (1, 1.1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
+# Percent of the baseline's time; below the first the scale is even, above it logarithmic.
+_EVEN = 0.3
+_TIME_TICKS = (-50, -10, -2, -0.5, 0, 0.5, 2, 10, 50, 200, 1000, 5000, 20_000, 100_000)
 
 
 def transition_cost_figure(costs: TransitionCosts) -> Figure:
@@ -36,7 +40,7 @@ def transition_cost_figure(costs: TransitionCosts) -> Figure:
     return figure(
         [
             *(_as_saving(trace) for trace in saving),
-            *(_as_time(trace, number) for number, trace in enumerate(time)),
+            *(_as_time(trace) for trace in time),
         ],
         _layout(costs, places),
     )
@@ -44,7 +48,6 @@ def transition_cost_figure(costs: TransitionCosts) -> Figure:
 
 def _layout(costs: TransitionCosts, places: Sequence[float]) -> dict[str, object]:
     ticks = list(range(0, len(places), max(1, math.ceil(len(places) / _MOST_TICKS))))
-    limit = 1.0 + costs.max_slowdown_ratio
     return {
         "height": 620,
         "margin": {"l": 72, "r": 24, "t": 44, "b": 60},
@@ -70,16 +73,16 @@ def _layout(costs: TransitionCosts, places: Sequence[float]) -> dict[str, object
             },
         ),
         "yaxis2": axis(
-            "time / baseline time",
+            "time against baseline",
             {
                 "domain": [0.0, _DIVIDE - 0.04],
-                "type": "log",
                 "tickmode": "array",
-                "tickvals": list(_TIME_TICKS),
-                "ticktext": [f"{tick:g} x" for tick in _TIME_TICKS],
+                "tickvals": [_height(tick) for tick in _TIME_TICKS],
+                "ticktext": [f"{tick:+g} %" if tick else "0 %" for tick in _TIME_TICKS],
             },
         ),
-        "shapes": [_limit_line(limit)],
+        "shapes": [_limit_line(_height(costs.max_slowdown_ratio * 100))],
+        "annotations": [_limit_label(_height(costs.max_slowdown_ratio * 100))],
     }
 
 
@@ -119,8 +122,16 @@ def _as_saving(trace: dict[str, object]) -> Json:
     return {**trace, "y": [value * 100 for value in values]}
 
 
-def _as_time(trace: dict[str, object], number: int) -> Json:
-    return {**trace, "yaxis": "y2", "showlegend": False, "legendgroup": str(number)}
+def _as_time(trace: dict[str, object]) -> Json:
+    values = trace["y"]
+    assert isinstance(values, list)  # noqa: S101 - tells the type
+    heights = [_height((value - 1.0) * 100) for value in values]
+    return {**trace, "y": heights, "yaxis": "y2", "showlegend": False}
+
+
+def _height(percent: float) -> float:
+    """Where a change of time stands: a budget of half a percent and a factor of ten both show."""
+    return math.copysign(math.log10(1.0 + abs(percent) / _EVEN), percent)
 
 
 def _hover(row: TransitionCostRow, name: str) -> str:
@@ -147,15 +158,29 @@ def _saving_range(rows: Sequence[TransitionCostRow]) -> list[float]:
     return [low - 0.12 * (top - low), top + 0.12 * (top - low)]
 
 
-def _limit_line(limit: float) -> Json:
+def _limit_label(height: float) -> Json:
+    return {
+        "x": 1,
+        "xref": "paper",
+        "xanchor": "right",
+        "y": height,
+        "yref": "y2",
+        "yanchor": "bottom",
+        "text": "budget",
+        "showarrow": False,
+        "font": {"size": 11},
+    }
+
+
+def _limit_line(height: float) -> Json:
     return {
         "type": "line",
         "xref": "paper",
         "yref": "y2",
         "x0": 0,
         "x1": 1,
-        "y0": limit,
-        "y1": limit,
+        "y0": height,
+        "y1": height,
         "layer": "below",
         "line": {"color": GREY, "width": 1, "dash": "dash"},
     }

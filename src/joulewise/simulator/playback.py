@@ -54,6 +54,7 @@ class Playback:
         """Begin with the first launch, now."""
         self._launches = tuple(launches)
         self._requests = tuple(sorted(requests, key=lambda one: one.launch_index))
+        self._indices = tuple(one.launch_index for one in self._requests)
         self._leads = tuple(units(one.lead_s) for one in self._requests)
         self._ask = ask
         self.noise_of: CellNoise = no_noise
@@ -69,6 +70,7 @@ class Playback:
         self._ends_at: Units = NEVER
         self._next_request = 0
         self._next_iteration = 0
+        self._fire_at: Units = NEVER
 
     @property
     def kernel(self) -> str:
@@ -121,45 +123,55 @@ class Playback:
 
     def ask_if_due(self, now: Units, ready_at: Units) -> bool:
         """Make the next request where its time has come and the last one is in force."""
-        if not self._requests or self._fires_at() > now:
+        if not self._requests:
             return False
-        while self._fires_at(1) <= now:
+        self._fire_at = self._fires_at()
+        if self._fire_at > now:
+            return False
+        while self._due_at(*self._following()) <= now:
             self._skipped += 1
             self._step()
+            self._fire_at = self._fires_at()
         if ready_at > now:
             return False
         request = self._requests[self._next_request]
-        self._late += now - self._fires_at() > _PUNCTUAL_UNITS
+        self._late += now - self._fire_at > _PUNCTUAL_UNITS
         self._requested += 1
         self._step()
         self._ask(request.point)
         return True
 
     def next_event(self, now: Units, ready_at: Units) -> Units:
-        """When something happens next: the launch ends, or a request comes due."""
-        if not self._requests:
-            return self._ends_at
-        return min(self._ends_at, max(self._fires_at(), ready_at, now))
+        """When something happens next: the launch ends, or a request comes due.
+
+        As `ask_if_due` found it, which has to have been asked before.
+        """
+        return min(self._ends_at, max(self._fire_at, ready_at, now))
 
     def _step(self) -> None:
-        self._next_request, self._next_iteration = self._following(1)
+        self._next_request, self._next_iteration = self._following()
 
-    def _following(self, step: int) -> tuple[int, int]:
-        """Number and iteration of the next request but so many."""
-        number = self._next_request + step
-        count = len(self._requests)
-        return number % count, self._next_iteration + number // count
+    def _following(self) -> tuple[int, int]:
+        """Number and iteration of the request after the next."""
+        number = self._next_request + 1
+        if number < len(self._requests):
+            return number, self._next_iteration
+        return 0, self._next_iteration + 1
 
-    def _fires_at(self, step: int = 0) -> Units:
-        number, iteration = self._following(step)
-        return self._begins_at(self._requests[number].launch_index, iteration) - self._leads[number]
+    def _fires_at(self) -> Units:
+        """When the next request comes due."""
+        return self._due_at(self._next_request, self._next_iteration)
 
-    def _begins_at(self, launch_index: int, iteration: int) -> Units:
-        """When that launch is expected to begin, any wait before it included; or began."""
+    def _due_at(self, number: int, iteration: int) -> Units:
+        """Its lead before its launch is expected to begin, any wait before that included.
+
+        For the running launch, before it began.
+        """
+        launch_index = self._indices[number]
         turns = iteration - self.boundary.iteration_count
         if turns == 0 and launch_index == self._cursor:
-            return self._began_at
+            return self._began_at - self._leads[number]
         ends = self._planned_ends
         planned_units = turns * ends[-1] - ends[self._cursor]
         planned_units += ends[launch_index - 1] if launch_index else 0
-        return self._ends_at + planned_units
+        return self._ends_at + planned_units - self._leads[number]

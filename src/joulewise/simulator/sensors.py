@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 
 from joulewise.simulator.thermal import Drift
 from joulewise.simulator.virtual_time import UNITS_PER_S, Units, seconds
@@ -104,6 +105,8 @@ class PowerMeter:
         """Start without a past."""
         self._window_units = max(1, round(window_s * UNITS_PER_S))
         self._past: deque[Stretch] = deque()
+        self._reckoned: deque[float] = deque()
+        """Energies of the first stretches of the past, as far as they were asked for."""
 
     def add(self, stretch: Stretch) -> None:
         """Take in a stretch that follows on the last one."""
@@ -111,6 +114,8 @@ class PowerMeter:
         horizon_units = stretch.stop_units - self._window_units
         while self._past[0].stop_units <= horizon_units:
             self._past.popleft()
+            if self._reckoned:
+                self._reckoned.popleft()
 
     def power_w(self) -> float | None:
         """The mean over the window, or over as much of it as has passed; None before any."""
@@ -118,8 +123,12 @@ class PowerMeter:
             return None
         stop_units = self._past[-1].stop_units
         start_units = max(self._past[0].start_units, stop_units - self._window_units)
-        energy_j = sum(
-            part.energy_j(max(part.start_units, start_units), part.stop_units)
-            for part in self._past
+        # All but the first lie whole within the window, and are asked for again and again.
+        self._reckoned.extend(
+            part.energy_j(part.start_units, part.stop_units)
+            for part in islice(self._past, len(self._reckoned), None)
         )
+        first = self._past[0]
+        energy_j = first.energy_j(max(first.start_units, start_units), first.stop_units)
+        energy_j += sum(islice(self._reckoned, 1, None))
         return energy_j / seconds(stop_units - start_units)

@@ -92,6 +92,7 @@ class VirtualBoard:
         self.operation: Operation = operations.idle(AUTO)
         """What the board does now."""
         self._next_event = 0
+        self._outer_event = 0
         self._enter()
 
     @property
@@ -340,22 +341,26 @@ class VirtualBoard:
         return self._heading_since + units(SETTLED_AFTER_S)
 
     def _find_next_event(self, *, is_warming_up: bool) -> Units:
-        events = [
-            self.driver.due_at,
-            self.driver.stalled_until,
-            self._lost_at,
-            self._counter_reset_at,
-            self._foreign_from,
-            self._foreign_to,
-        ]
-        if self._drift is not None:
-            if self._playback is None:
-                near_at = self._after(self._drift.settles_after_s)
-                events.append(max(near_at, self._settles_from()))
-            if is_warming_up:
-                slowdown_c = self._spec.thermal.slowdown_temp_c - SNAP_C
-                events.append(self._after(self._drift.reaches_after_s(slowdown_c)))
-        return min((event for event in events if event > self._now), default=NEVER)
+        if self._now >= self._outer_event:
+            self._outer_event = self._find_outer_event()
+        next_event = self._outer_event
+        for event in (self.driver.due_at, self.driver.stalled_until):
+            if self._now < event < next_event:
+                next_event = event
+        if self._drift is None:
+            return next_event
+        if self._playback is None:
+            near_at = self._after(self._drift.settles_after_s)
+            next_event = min(next_event, max(near_at, self._settles_from()))
+        if is_warming_up:
+            slowdown_c = self._spec.thermal.slowdown_temp_c - SNAP_C
+            next_event = min(next_event, self._after(self._drift.reaches_after_s(slowdown_c)))
+        return next_event
+
+    def _find_outer_event(self) -> Units:
+        """The next of the events that the device string sets."""
+        moments = (self._lost_at, self._counter_reset_at, self._foreign_from, self._foreign_to)
+        return min((moment for moment in moments if moment > self._now), default=NEVER)
 
     def _after(self, duration_s: float) -> Units:
         """The first unit by which this much time has certainly passed."""

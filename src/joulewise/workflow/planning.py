@@ -8,6 +8,7 @@ from pathlib import Path
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.plan import FrontierPoint, Granularity, Plan, PlanRequest
 from joulewise.domain.points import OperatingPoint
+from joulewise.domain.ports import Progress, no_progress
 from joulewise.plan.frontier import frontier
 from joulewise.plan.make import EACH_KERNEL_ONCE, frontier_caveats, make_plan, plan_from_choice
 from joulewise.plan.table import plan_table
@@ -76,7 +77,7 @@ class FrontierResult:
     caveats: tuple[Caveat, ...]
 
 
-def plan_to_file(job: PlanJob) -> PlanResult:
+def plan_to_file(job: PlanJob, progress: Progress = no_progress) -> PlanResult:
     """Plan on a sweep; write the plan if asked to.
 
     With a guard, cells are first pulled toward the model and two standard errors of the budget
@@ -88,6 +89,7 @@ def plan_to_file(job: PlanJob) -> PlanResult:
         files = (job.sweep,) if model_file is None else (job.sweep, model_file)
         require_place(job.out, sources=source_files(*files, workload=job.workload))
     request = replace(job.request, transition=load_optional_transition(job.transition))
+    progress("planning", 0, 2)
     sweep = read_sweep(job.sweep)
     workload = load_optional_workload(job.workload)
     refuse_other_size(sweep.source.workload, workload, job.sweep)
@@ -102,13 +104,21 @@ def plan_to_file(job: PlanJob) -> PlanResult:
         )
     else:
         plan = make_plan(sweep, workload, request, sweep_sha256=digest)
+    progress("planning", 1, 2)
     result = PlanResult(
         plan=plan,
         comparison=comparison_rows(
-            report_inputs(plan, sweep, rivals=rivals, rivals_basis="the sweep, calmed by the model")
+            report_inputs(
+                plan,
+                sweep,
+                rivals=rivals,
+                rivals_basis="the sweep, calmed by the model",
+                is_drawn=False,
+            )
         ),
         points=planned_points(plan),
     )
+    progress("planning", 2, 2)
     if job.out is not None:
         write_plan(plan, job.out)
     return result

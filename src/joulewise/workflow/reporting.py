@@ -124,17 +124,23 @@ def report_inputs(
     *,
     rivals: Sweep | None = None,
     rivals_basis: str = "sweep",
+    is_drawn: bool = True,
 ) -> ReportInputs:
     """The records of a report with the frontiers that belong beside them.
 
-    All of them change clocks at the costs that the plan was made with.
+    All of them change clocks at the costs that the plan was made with. Where nothing will be
+    drawn, only compared, the frontier of kernel-level plans, which takes longest, is left out.
     """
     workload, transition = workload_of_plan(plan), plan.request.transition
     return ReportInputs(
         plan=plan,
         sweep=sweep,
         verification=verification,
-        kernel_frontier=frontier(plan_table(sweep, workload, Granularity.KERNEL, transition)),
+        kernel_frontier=(
+            frontier(plan_table(sweep, workload, Granularity.KERNEL, transition))
+            if is_drawn
+            else ()
+        ),
         pass_frontier=frontier(plan_table(sweep, workload, Granularity.PASS, transition)),
         rivals=rivals,
         rivals_pass_frontier=(

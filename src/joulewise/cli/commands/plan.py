@@ -19,6 +19,7 @@ from joulewise.cli.options import (
     Transition,
 )
 from joulewise.cli.outcome import finish
+from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import print_caveats, say, table
 from joulewise.cli.sentences import comparison_rows, plan_sentence
 from joulewise.cli.values import caveat_kinds, slowdown_budget
@@ -82,7 +83,10 @@ def plan(
         out=out,
         transition=transition,
     )
-    result = plan_to_file(job)
+    # Seconds where every launch has a point of its own, milliseconds where kernels have.
+    is_long = transition is not None or granularity is Granularity.REGION
+    with progress_bars(is_shown=is_long and not as_json) as progress:
+        result = plan_to_file(job, progress)
     made = result.plan
 
     def render(console: Console) -> None:

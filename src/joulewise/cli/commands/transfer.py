@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from joulewise.cli.options import AsJson, FailOn, PlanDevice
+from joulewise.cli.options import AsJson, FailOn, PlanDevice, PlanFile
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import percent, print_caveats, say, seconds, signed_percent, table
@@ -20,34 +19,38 @@ from joulewise.workflow.transfer import TransferJob, TransferResult, TransferRow
 from joulewise.workload.published_transfer import PublishedSpread
 
 
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--to",
+        envvar="JOULEWISE_TO",
+        metavar="WORKLOAD",
+        help="Workload to carry the plan over to; give it once for each. Default: the batch "
+        "sizes and tensor-parallel degrees of the published study.",
+    ),
+]
+TargetPairs = Annotated[
+    int,
+    typer.Option(
+        "--pairs", envvar="JOULEWISE_PAIRS", min=2, max=1000, help="Paired runs per target."
+    ),
+]
+Replan = Annotated[
+    bool,
+    typer.Option(
+        "--replan",
+        envvar="JOULEWISE_REPLAN",
+        help="Show beside it what a plan made for the target itself comes to (virtual devices).",
+    ),
+]
+
+
 def transfer(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.", show_default=False)],
+    plan: PlanFile,
     device: PlanDevice = None,
-    to: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--to",
-            envvar="JOULEWISE_TO",
-            metavar="WORKLOAD",
-            help="Workload to carry the plan over to; give it once for each. Default: the batch "
-            "sizes and tensor-parallel degrees of the published study.",
-        ),
-    ] = None,
-    pairs: Annotated[
-        int,
-        typer.Option(
-            "--pairs", envvar="JOULEWISE_PAIRS", min=2, max=1000, help="Paired runs per target."
-        ),
-    ] = 3,
-    replan: Annotated[
-        bool,
-        typer.Option(
-            "--replan",
-            envvar="JOULEWISE_REPLAN",
-            help="Show beside it what a plan made for the target itself comes to (virtual "
-            "devices only).",
-        ),
-    ] = False,
+    to: Targets = None,
+    pairs: TargetPairs = 3,
+    replan: Replan = False,
     as_json: AsJson = False,
     fail_on: FailOn = None,
 ) -> None:

@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
-from joulewise.cli.options import AsJson, FailOn
+from joulewise.cli.options import (
+    DEFAULT_DEVICE,
+    DEFAULT_TRANSITION,
+    DEFAULT_WORKLOAD,
+    AsJson,
+    Device,
+    FailOn,
+    MemClocks,
+    SmClocks,
+    TransitionOut,
+    Workload,
+)
 from joulewise.cli.outcome import Outcome, finish
-from joulewise.cli.render import joules, seconds, table
-from joulewise.cli.values import caveat_kinds
+from joulewise.cli.progress import progress_bars
+from joulewise.cli.render import counted, joules, print_caveats, say, seconds, table
+from joulewise.cli.values import caveat_kinds, clock_list
 from joulewise.domain.plan import Status
 from joulewise.workflow.transitions import TransitionLine, transition_lines
+from joulewise.workflow.transitions_measuring import (
+    TransitionsJob,
+    TransitionsResult,
+    measure_transitions_to_file,
+)
 
 
 def transitions(as_json: AsJson = False, fail_on: FailOn = None) -> None:
@@ -21,17 +40,90 @@ def transitions(as_json: AsJson = False, fail_on: FailOn = None) -> None:
 
     def render(console: Console) -> None:
         columns = ("transition", "stall", "energy", "source")
-        console.print(table(None, columns, _rows(lines), left_count=4))
+        console.print(table(None, columns, _preset_rows(lines), left_count=4))
 
     outcome = Outcome(status=Status.FEASIBLE, render=render, extra={"transitions": lines})
     finish(outcome, as_json=as_json, fail_on=wanted)
 
 
-def _rows(lines: tuple[TransitionLine, ...]) -> Iterator[tuple[str, ...]]:
+def measure_transitions(
+    device: Device = DEFAULT_DEVICE,
+    workload: Workload = DEFAULT_WORKLOAD,
+    kernel: Annotated[
+        str | None,
+        typer.Option(
+            "--kernel",
+            envvar="JOULEWISE_KERNEL",
+            help="Kernel that runs meanwhile. Default: the shortest that keeps a GPU busy.",
+        ),
+    ] = None,
+    sm_clocks: SmClocks = None,
+    mem_clocks: MemClocks = None,
+    out: TransitionOut = DEFAULT_TRANSITION,
+    as_json: AsJson = False,
+    fail_on: FailOn = None,
+) -> None:
+    """Measure what changing clocks costs on a device, and write the model to a file."""
+    wanted = caveat_kinds(fail_on)
+    job = TransitionsJob(
+        device=device,
+        workload=workload,
+        kernel=kernel,
+        sm_clocks_mhz=clock_list(sm_clocks, field="sm-clocks"),
+        mem_clocks_mhz=clock_list(mem_clocks, field="mem-clocks"),
+        out=out,
+    )
+    with progress_bars(is_shown=not as_json) as progress:
+        result = measure_transitions_to_file(job, progress)
+
+    def render(console: Console) -> None:
+        columns = ("change of", "between", "and", "lag", "stall", "energy")
+        console.print(table(None, columns, _change_rows(result), left_count=3))
+        print_caveats(console, result.caveats)
+        say(
+            console,
+            f"Measured changes between {counted(len(result.changes), 'pair')} of points on "
+            f"{result.device_name} under kernel {result.kernel}; written to {out}.",
+        )
+
+    outcome = Outcome(
+        status=Status.FEASIBLE,
+        render=render,
+        caveats=result.caveats,
+        extra={
+            "device": result.device,
+            "device_name": result.device_name,
+            "kernel": result.kernel,
+            "transition": str(out),
+            "model": result.model,
+            "changes": result.changes,
+        },
+    )
+    finish(outcome, as_json=as_json, fail_on=wanted)
+
+
+def _preset_rows(lines: tuple[TransitionLine, ...]) -> Iterator[tuple[str, ...]]:
     for line in lines:
         yield (
             line.transition,
             seconds(line.stall_s) if line.stall_s else "none",
             joules(line.energy_j) if line.energy_j else "none",
             line.source,
+        )
+
+
+def _change_rows(result: TransitionsResult) -> Iterator[tuple[str, ...]]:
+    """What was too small to be seen is given by what could have been."""
+    for change in result.changes:
+        yield (
+            change.domain.value,
+            change.before.label,
+            change.after.label,
+            seconds(change.lag_s) if change.lag_s else "none",
+            seconds(change.stall_s)
+            if change.is_stall_seen
+            else f"below {seconds(change.stall_least_s)}",
+            joules(change.energy_j)
+            if change.is_energy_seen
+            else f"below {joules(change.energy_least_j)}",
         )

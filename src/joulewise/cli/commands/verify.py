@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
 from rich.console import Console
 
-from joulewise.cli.options import AsJson, FailOn, Pairs, PlanDevice, VerificationOut
+from joulewise.cli.options import (
+    AsJson,
+    FailOn,
+    Pairs,
+    PlanDevice,
+    PlanFile,
+    PlanWorkload,
+    VerificationOut,
+)
 from joulewise.cli.outcome import finish
 from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import print_caveats, say, table
@@ -20,17 +24,10 @@ from joulewise.workflow.verifying import VerifyJob, verify_to_file
 
 
 def verify(
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.", show_default=False)],
+    plan: PlanFile,
     device: PlanDevice = None,
     pairs: Pairs = 10,
-    workload: Annotated[
-        str | None,
-        typer.Option(
-            "--workload",
-            envvar="JOULEWISE_WORKLOAD",
-            help="Where the kernels come from. Default: the workload that the plan names.",
-        ),
-    ] = None,
+    workload: PlanWorkload = None,
     out: VerificationOut = None,
     as_json: AsJson = False,
     fail_on: FailOn = None,

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from joulewise.plan.chain.counted import CountedBounds, counted_bounds, nodes_at, start_bounds
+from joulewise.plan.chain.counted import (
+    LEAST_COUNT,
+    CountedBounds,
+    counted_bounds,
+    nodes_at,
+    start_bounds,
+)
 from joulewise.plan.chain.labels import LabelBudget, Walk
 from joulewise.plan.chain.mixing import Goal, Known, known
 from joulewise.plan.chain.passes import Layers
@@ -62,9 +68,7 @@ class Closer:
             target_j = self._target_j(gap_ratio)
             if starts[start] >= target_j:
                 break
-            walk = Walk(
-                self._solver, nodes, start, budget_s=self._goal.budget_s, target_j=target_j
-            )
+            walk = Walk(self._solver, nodes, start, budget_s=self._goal.budget_s, target_j=target_j)
             for cells in walk.run(budget):
                 self._meet(known(self._chain, self._solver.choice(cells)))
             dropped_j = min(dropped_j, walk.dropped_j)
@@ -86,6 +90,6 @@ class Closer:
         if limit is not None and limit < node_count:
             layers = Layers(count=limit, is_absorbing=False)
         cell_count = self._solver.time_s.size * (layers.count + 1) * len(_PRICE_FACTORS)
-        if not 2 <= layers.count <= _MOST_REGIONS or cell_count > _CELL_COUNT:
+        if not LEAST_COUNT <= layers.count <= _MOST_REGIONS or cell_count > _CELL_COUNT:
             return None
         return layers

@@ -93,6 +93,9 @@ class Walk:
         labels = _labels(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
         for k in range(1, own_s.size):
             targets = leaving[k - 1]
+            if not labels.cells.size and not targets.size:
+                self._trail.append((labels.cells, labels.parents))
+                continue
             walked = _labels(np.full(targets.size, self._start), own_s[k - 1], own_j[k - 1])
             own, changed = self._changing(k, labels)
             labels = self._arrived(

@@ -35,7 +35,7 @@ class PriceSearch:
         self._chain = chain
         self._solver = solver
         self._budget_s = budget_s
-        self.singles = _singles(chain)
+        self.singles = single_plans(chain)
         self.plans: list[Known] = list(self.singles)
         self.bound_j = -math.inf
         self.price_w = 0.0
@@ -82,13 +82,13 @@ class PriceSearch:
     def _close_in(self, tolerance_ratio: float) -> None:
         within, beyond = self._edge()
         for _ in range(_EVALUATION_LIMIT):
-            price_w = _slope_w(within, beyond)
-            line_j = _value(within, price_w)
-            best = min(self.evaluate(price_w), key=lambda plan: _value(plan, price_w))
+            price_w = max(_slope_w(within, beyond), 0.0)
+            line_j = within.value_j(price_w)
+            best = min(self.evaluate(price_w), key=lambda plan: plan.value_j(price_w))
             # No price proves more than this.
             most_j = line_j - price_w * self._budget_s
             is_enough = most_j - self.bound_j <= tolerance_ratio * abs(most_j)
-            if is_enough or _value(best, price_w) >= line_j - _SAME_RATIO * abs(line_j):
+            if is_enough or best.value_j(price_w) >= line_j - _SAME_RATIO * abs(line_j):
                 return
             if best.time_s <= self._budget_s:
                 within = best
@@ -111,15 +111,11 @@ def _slope_w(fast: Known, slow: Known) -> float:
     return (fast.energy_j - slow.energy_j) / (slow.time_s - fast.time_s)
 
 
-def _value(plan: Known, price_w: float) -> float:
-    return plan.energy_j + price_w * plan.time_s
-
-
 def _totals(plans: list[Known]) -> tuple[FloatTable, FloatTable]:
     return np.array([plan.time_s for plan in plans]), np.array([plan.energy_j for plan in plans])
 
 
-def _singles(chain: Chain) -> list[Known]:
+def single_plans(chain: Chain) -> list[Known]:
     """The plans that never change their point and that no other such plan beats, by time."""
     times, energies = chain.time_s.sum(axis=0), chain.energy_j.sum(axis=0)
     found: list[Known] = []

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from joulewise.plan.chain.close import Closer
-from joulewise.plan.chain.mixing import Goal, Known, improved
+from joulewise.plan.chain.improving import improved
+from joulewise.plan.chain.mixing import Goal, Known
 from joulewise.plan.chain.problem import Chain, ChainAnswer, PricedSolver
 from joulewise.plan.chain.search import PriceSearch
 from joulewise.plan.chain.spaced import SpacedSolver
@@ -20,6 +21,7 @@ GAP_RATIO = 1e-3
 
 _SMALL_NODE_COUNT = 8
 _SEARCH_RATIO = 1e-6
+_ENOUGH_RATIO = 3e-5
 
 
 def solve_chain(
@@ -48,10 +50,14 @@ def solve_chain(
     best = search.best()
     if best is None:
         return None
+    if chain.max_region_count == 1:
+        # Single points are known one by one.
+        return _answer(best, best.energy_j)
     bound_j = min(search.bound_j, best.energy_j)
     goal = Goal(budget_s=budget_s, price_w=search.price_w)
     if _gap_ratio(best, bound_j) > _SEARCH_RATIO:
-        best = improved(chain, search.plans, best, goal)
+        enough_j = search.bound_j + _ENOUGH_RATIO * best.energy_j
+        best = improved(chain, search.plans, best, goal, enough_j=enough_j)
     if gap_ratio is not None and chain.time_s.shape[0] <= _SMALL_NODE_COUNT:
         gap_ratio = 0.0
     is_open = gap_ratio is not None and _gap_ratio(best, bound_j) > gap_ratio
@@ -59,9 +65,12 @@ def solve_chain(
         closer = Closer(chain, solver, best, goal)
         closer.run(gap_ratio)
         best, bound_j = closer.best, max(bound_j, closer.bound_j)
-    return ChainAnswer(
-        choice=best.choice, time_s=best.time_s, energy_j=best.energy_j, bound_j=bound_j
-    )
+    return _answer(best, bound_j)
+
+
+def least_time_s(chain: Chain) -> float:
+    """Time of the fastest plan around the chain, changes included."""
+    return chain.totals(solver_of(chain).least(math.inf).choices[0])[0]
 
 
 def solver_of(chain: Chain) -> PricedSolver:
@@ -85,6 +94,12 @@ def _unbound(chain: Chain, budget_s: float) -> ChainAnswer | None:
         time_s=time_s,
         energy_j=energy_j,
         bound_j=min(energy_j, float(np.asarray(answer.bound_j))),
+    )
+
+
+def _answer(best: Known, bound_j: float) -> ChainAnswer:
+    return ChainAnswer(
+        choice=best.choice, time_s=best.time_s, energy_j=best.energy_j, bound_j=bound_j
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from joulewise.domain.sweep import BoolTable, FloatTable, IntTable
-from joulewise.plan.changes import BOTH, MEMORY, SM, ChangeCosts
+from joulewise.domain.sweep import FloatTable, IntTable
 from joulewise.plan.chain.spaced_rules import SpacingRules
+from joulewise.plan.changes import BOTH, MEMORY, SM, ChangeCosts
 
 
 class Arrivals:
@@ -32,16 +32,20 @@ class Arrivals:
         """
         if self._any_cost is not None:
             return np.asarray(ended[0].min(axis=0) + self._any_cost)
-        found = np.full(ended.shape[1:], np.inf)
-        for domain in self._domains:
+        found = self._domains[0].least(ended)
+        for domain in self._domains[1:]:
             np.minimum(found, domain.least(ended), out=found)
         return found
 
-    def allowed(self, column: int) -> BoolTable:
-        """(3, P) which domains a change to this point counts as, by the point it comes from."""
+    def costs_to(self, column: int) -> FloatTable:
+        """(3, P) cost of a change to this point by the domain it counts as and its origin.
+
+        +inf where a change from there is none of that domain.
+        """
         is_same_sm = self.changes.sm_groups == self.changes.sm_groups[column]
         is_same_memory = self.changes.mem_groups == self.changes.mem_groups[column]
-        return np.stack([is_same_memory, is_same_sm, ~is_same_sm & ~is_same_memory])
+        is_allowed = np.stack([is_same_memory, is_same_sm, ~is_same_sm & ~is_same_memory])
+        return np.where(is_allowed, self.costs[:, column][:, None], np.inf)
 
     @property
     def is_both_dearest(self) -> bool:
@@ -54,7 +58,8 @@ class Arrivals:
         least = np.where(is_made, self.costs, np.inf).min(axis=0)
         most = np.where(is_made, self.costs, -np.inf).max(axis=0)
         is_same = bool((np.isinf(most) | (least == most)).all())
-        return least[:, None] if is_same and self.rules.levels_s.size == 1 else None
+        is_none = not is_made.any()
+        return least[:, None] if is_none or (is_same and self.rules.levels_s.size == 1) else None
 
     @staticmethod
     def _is_dearest(table: FloatTable) -> bool:
@@ -70,29 +75,33 @@ class _Domain:
         self.cost = arrivals.costs[row][:, None]
         level_of = np.where(np.isfinite(arrivals.costs[row]), arrivals.rules.level_of[row], -1)
         levels = np.unique(level_of[level_of >= 0])
-        self.levels = slice(None) if levels.size == arrivals.rules.levels_s.size else levels
+        is_run = levels.size in {1, arrivals.rules.levels_s.size}
+        self.levels = slice(int(levels[0]), int(levels[-1]) + 1) if is_run else levels
         self.level = np.maximum(np.searchsorted(levels, level_of), 0)
-        self.groups: IntTable | None = None
         self.grid: tuple[IntTable, IntTable] | None = None
+        # One group of all: from a point that differs in one domain only, the change of that
+        # domain alone is no dearer.
+        groups = np.zeros_like(changes.sm_groups)
         if row == BOTH and not arrivals.is_both_dearest:
             self.grid = (changes.sm_groups, changes.mem_groups)
         elif row != BOTH:
-            self.groups = changes.mem_groups if row == SM else changes.sm_groups
-            self.order = np.argsort(self.groups, kind="stable")
-            self.first = np.flatnonzero(np.diff(self.groups[self.order], prepend=-1))
-            self.is_in_order = bool((self.order == np.arange(self.order.size)).all())
+            groups = changes.mem_groups if row == SM else changes.sm_groups
+        self.order: IntTable | None = np.argsort(groups, kind="stable")
+        self.first = np.flatnonzero(np.diff(groups[self.order], prepend=-1))
+        self.place = self.level * self.first.size + groups
+        if (self.order == np.arange(groups.size)).all():
+            self.order = None
 
     def least(self, ended: FloatTable) -> FloatTable:
         """(P, Z) least cost after a change of this domain to each point."""
         own = ended[self.levels]
-        if self.groups is not None:
-            ordered = own if self.is_in_order else own[:, self.order]
-            least = np.minimum.reduceat(ordered, self.first, axis=1)
-            return np.asarray(least[self.level, self.groups] + self.cost)
         if self.grid is not None:
             return np.asarray(self._least_elsewhere(own, *self.grid) + self.cost)
-        # From a point that differs in one domain only, that domain's own change is no dearer.
-        return np.asarray(own.min(axis=1)[self.level] + self.cost)
+        ordered = own if self.order is None else own.take(self.order, axis=1)
+        least = np.minimum.reduceat(ordered, self.first, axis=1)
+        picked = least.reshape(-1, own.shape[2]).take(self.place, axis=0)
+        picked += self.cost
+        return picked
 
     def _least_elsewhere(self, own: FloatTable, sm: IntTable, memory: IntTable) -> FloatTable:
         """Minimum over the points that differ in both domains."""
@@ -106,7 +115,7 @@ class _Domain:
 
 def _least_of_others(table: FloatTable, *, axis: int) -> FloatTable:
     """At every place the minimum over all other places along an axis."""
-    if table.shape[axis] < 2:
+    if table.shape[axis] == 1:
         return np.full(table.shape, np.inf)
     lowest = np.partition(table, 1, axis=axis)
     first, second = (lowest.take([i], axis=axis) for i in range(2))

@@ -17,9 +17,9 @@ TIE_BREAK_RATIO = 1e-10
 class Frame:
     """N nodes x P points from the cut on: node 0 is the chain's node `cut`.
 
-    What the region that runs across the cut may do depends on how long it has run there, and
-    that is only known once the cycle is closed. So the cut lies where a long node follows it,
-    and another comes before: there it matters least.
+    What the region that runs up to the cut may do after it depends on how long it has run
+    there, and that is only known once the cycle is closed. So the cut lies where a long node
+    comes before it and another follows: there it matters least.
     """
 
     def __init__(self, chain: Chain) -> None:
@@ -65,6 +65,8 @@ class Frame:
 
         Rounding in the running sums is allowed for.
         """
+        if math.isinf(cost):
+            return cost
         if math.isinf(price_w):
             return cost - TIE_BREAK_RATIO * self._least_s - 1e-13 * abs(cost)
         return cost - 1e-13 * abs(cost)
@@ -95,11 +97,11 @@ class Frame:
 
 
 def _cut(time_s: FloatTable, spacing_s: FloatTable) -> int:
-    """The node before which little is lost: it and its neighbour outlast most spacings."""
+    """The node before which little is open: it and the node before outlast most spacings."""
     made_s = spacing_s[np.isfinite(spacing_s)]
     longest_s = float(made_s.max()) if made_s.size else 0.0
     shortest_s = np.minimum(time_s.min(axis=1), longest_s)
-    return int(np.argmax(2.0 * shortest_s + np.roll(shortest_s, 1)))
+    return int(np.argmax(2.0 * np.roll(shortest_s, 1) + shortest_s))
 
 
 def _sums(values: FloatTable) -> FloatTable:
@@ -110,10 +112,7 @@ def _sums(values: FloatTable) -> FloatTable:
 
 def _holes(is_present: BoolTable) -> tuple[NDArray[np.float64] | None, ...]:
     """By node: +inf at the points where it cannot run, else 0; `None` where it can at all."""
-    return tuple(
-        None if is_whole else np.where(row, 0.0, np.inf)[:, None]
-        for row, is_whole in zip(is_present, is_present.all(axis=1).tolist(), strict=True)
-    )
+    return tuple(None if row.all() else np.where(row, 0.0, np.inf)[:, None] for row in is_present)
 
 
 def _first_present(is_present: BoolTable) -> IntTable:

@@ -93,7 +93,7 @@ class StalledSolver:
             values.append(value)
             bound = min(bound, value)
             tried_count += batch.size
-        by_value = np.argsort(values, kind="stable")
+        by_value = [i for i in np.argsort(values, kind="stable") if math.isfinite(values[i])]
         return Priced(choices=tuple(found[i] for i in by_value), bound=bound)
 
     def _final(self, half: FloatTable) -> FloatTable:

@@ -65,7 +65,7 @@ class PipelineProgram:
         # Rows are of the kind >=, so their prices are not negative but for rounding.
         row_price_w = np.maximum(np.array(solution.row_dual), 0.0)
         count = self._problem.pass_of.size
-        price_w = np.bincount(self._tails, weights=row_price_w, minlength=count)
+        price_w = _sums(self._tails, row_price_w, count)
         return Relaxed(
             time_s=float(np.clip(values[0], self._least_time_s, limit_s)),
             duration_s=self._durations_s(values[1 + count :]),
@@ -76,10 +76,9 @@ class PipelineProgram:
     def _durations_s(self, segment_s: FloatTable) -> FloatTable:
         problem = self._problem
         fastest_s = problem.time_s[problem.pass_of, 0]
-        beyond_s = np.bincount(
-            self._segments.operations, weights=segment_s, minlength=fastest_s.size
-        )
-        return fastest_s + np.maximum(beyond_s, 0.0)
+        beyond_s = _sums(self._segments.operations, segment_s, fastest_s.size)
+        durations_s: FloatTable = fastest_s + np.maximum(beyond_s, 0.0)
+        return durations_s
 
     def _bound_j(self, row_price_w: FloatTable, price_w: FloatTable, limit_s: float) -> float:
         """What the prices prove, whatever the solver's tolerances.
@@ -90,7 +89,7 @@ class PipelineProgram:
         """
         problem = self._problem
         count = price_w.size
-        into_w = np.bincount(self._heads, weights=row_price_w, minlength=count + 1)
+        into_w = _sums(self._heads, row_price_w, count + 1)
         options_j = problem.net_j[problem.pass_of]
         # An absent option must stay absent where the price is 0.
         time_s = np.where(np.isinf(options_j), 0.0, problem.time_s[problem.pass_of])
@@ -100,13 +99,7 @@ class PipelineProgram:
         return float(own_j + starts_j + min(rate_w * self._least_time_s, rate_w * limit_s))
 
     def _model(self) -> Highs:
-        from highspy import Highs, HighsLp, MatrixFormat, kHighsInf
-
-        class Quiet(Highs):
-            """HiGHS announces itself when callbacks are enabled, which none of ours needs."""
-
-            def enableCallbacks(self) -> None:  # noqa: N802 - the name is theirs
-                self.silent()
+        from highspy import HighsLp, MatrixFormat, kHighsInf  # noqa: PLC0415 - slow to load
 
         problem, segments = self._problem, self._segments
         count, row_count = problem.pass_of.size, self._tails.size
@@ -119,7 +112,7 @@ class PipelineProgram:
         model.col_cost_ = np.concatenate(
             [[problem.waiting_power_w], np.zeros(count), segments.rate_w]
         )
-        model.col_lower_ = np.concatenate([fastest[:0], np.zeros(1 + count + segment_count)])
+        model.col_lower_ = np.zeros(1 + count + segment_count)
         model.col_upper_ = np.concatenate(
             [np.full(1 + count, kHighsInf), segments.width_s / self._unit_s]
         )
@@ -130,10 +123,7 @@ class PipelineProgram:
         model.a_matrix_.start_ = starts
         model.a_matrix_.index_ = columns
         model.a_matrix_.value_ = values
-        highs = Quiet()
-        # Without presolve, the next answer starts from this one.
-        for option, value in (("presolve", "off"), ("solver", "simplex"), ("threads", 1)):
-            highs.setOptionValue(option, value)
+        highs = _quiet_solver()
         highs.passModel(model)
         return highs
 
@@ -192,3 +182,26 @@ def _rows_of(problem: PipelineProblem) -> tuple[IntTable, IntTable]:
     tails = np.concatenate([graph.edges[:, 0], last])
     heads = np.concatenate([graph.edges[:, 1], np.full(last.size, count)])
     return tails, heads
+
+
+def _sums(keys: IntTable, values: FloatTable, count: int) -> FloatTable:
+    """(count,) sum of the values of each key."""
+    return np.bincount(keys, weights=values, minlength=count).astype(np.float64)
+
+
+def _quiet_solver() -> Highs:
+    """A solver that prints nothing and starts each answer from the last.
+
+    HiGHS announces itself on standard output when it is given the options of its callbacks,
+    before anyone could tell it not to.
+    """
+    from highspy import Highs  # noqa: PLC0415 - slow to load
+
+    class Quiet(Highs):
+        def enableCallbacks(self) -> None:  # noqa: N802 - the name is theirs
+            self.silent()
+
+    highs: Highs = Quiet()  # type: ignore[no-untyped-call]
+    for option, value in (("presolve", "off"), ("solver", "simplex"), ("threads", 1)):
+        highs.setOptionValue(option, value)
+    return highs

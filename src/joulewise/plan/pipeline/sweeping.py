@@ -212,7 +212,8 @@ def _taken(table: FloatTable, slots: IntTable) -> FloatTable:
     if budget_count > 1:
         places *= budget_count
         places += np.arange(budget_count)[:, None]
-    return np.take(table, places)
+    taken: FloatTable = np.take(table, places)
+    return taken
 
 
 def _menu(

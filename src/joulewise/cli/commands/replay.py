@@ -1,0 +1,115 @@
+"""`joulewise replay`: whole iterations with the plan's changes of clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from joulewise.cli.options import AsJson, FailOn, PlanDevice, PlanFile, PlanWorkload
+from joulewise.cli.outcome import Outcome, finish
+from joulewise.cli.progress import progress_bars
+from joulewise.cli.render import (
+    counted,
+    joules,
+    print_caveats,
+    say,
+    seconds,
+    signed_percent,
+    table,
+)
+from joulewise.cli.values import caveat_kinds
+from joulewise.domain.plan import Status
+from joulewise.report.regions import change_indices
+from joulewise.workflow.replaying import ReplayJob, ReplayResult, replay_to_result
+
+
+def replay(
+    plan: PlanFile,
+    device: PlanDevice = None,
+    workload: PlanWorkload = None,
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            "--iterations",
+            envvar="JOULEWISE_ITERATIONS",
+            min=1,
+            max=100_000,
+            help="Iterations to measure. Default: as many as the energy counter needs.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    fail_on: FailOn = None,
+) -> None:
+    """Play whole iterations as the plan says, and compare with what it predicts."""
+    wanted = caveat_kinds(fail_on)
+    job = ReplayJob(plan=plan, device=device, workload=workload, iteration_count=iterations)
+    with progress_bars(is_shown=not as_json) as progress:
+        result = replay_to_result(job, progress)
+
+    def render(console: Console) -> None:
+        columns = ("per iteration", "planned", "replayed", "difference")
+        console.print(table(None, columns, _rows(result)))
+        print_caveats(console, result.caveats)
+        say(console, _sentence(result))
+
+    window = result.window
+    outcome = Outcome(
+        status=Status.FEASIBLE,
+        render=render,
+        time_s=window.time_s,
+        energy_j=window.energy_j,
+        caveats=result.caveats,
+        extra={
+            "workload": result.plan.workload,
+            "device": result.device,
+            "device_name": result.device_name,
+            "transition": None if result.transition is None else result.transition.name,
+            "predicted_time_s": result.predicted_time_s,
+            "predicted_energy_j": result.predicted_energy_j,
+            "time_difference_ratio": result.time_difference_ratio,
+            "energy_difference_ratio": result.energy_difference_ratio,
+            "change_count": len(change_indices(result.plan)),
+            "iteration_count": window.iteration_count,
+            "request_count": window.request_count,
+            "late_count": window.late_count,
+            "skipped_count": window.skipped_count,
+        },
+    )
+    finish(outcome, as_json=as_json, fail_on=wanted)
+
+
+def _rows(result: ReplayResult) -> Iterator[tuple[str, ...]]:
+    window = result.window
+    yield (
+        "time",
+        seconds(result.predicted_time_s),
+        seconds(window.time_s),
+        signed_percent(result.time_difference_ratio),
+    )
+    yield (
+        "energy",
+        joules(result.predicted_energy_j),
+        joules(window.energy_j),
+        signed_percent(result.energy_difference_ratio),
+    )
+    yield ("changes", str(len(change_indices(result.plan))), f"{window.request_count:g}", "")
+
+
+def _sentence(result: ReplayResult) -> str:
+    """How far the plan's arithmetic holds, and whether every request was made in time."""
+    window = result.window
+    kept = "every change was asked for in time"
+    if window.late_count or window.skipped_count:
+        kept = (
+            f"per iteration {window.late_count:g} changes came late and "
+            f"{window.skipped_count:g} fell away"
+        )
+    return (
+        f"Over {counted(window.iteration_count, 'iteration')} of {result.plan.workload} on "
+        f"{result.device_name} the plan took {signed_percent(result.time_difference_ratio)} time "
+        f"and {signed_percent(result.energy_difference_ratio)} energy against its prediction; "
+        f"{kept}."
+    )

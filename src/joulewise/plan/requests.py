@@ -1,0 +1,50 @@
+"""A plan as it is carried out: when to ask for which point."""
+
+from __future__ import annotations
+
+from joulewise.domain.errors import PlanError
+from joulewise.domain.plan import PlannedRequest
+from joulewise.domain.points import OperatingPoint
+from joulewise.domain.transition import TransitionModel
+
+
+def planned_requests(
+    points: tuple[OperatingPoint, ...], model: TransitionModel | None
+) -> tuple[PlannedRequest, ...]:
+    """One request per change of point around an iteration, in order of launches.
+
+    A request is made as long before its launch begins as the change lags, so that the point is
+    in force when the launch begins and not before: the iteration is known, and so is the one
+    before it, for it is the same. Where the changes keep `ChangeCosts.spacing_s`, no request
+    comes before the last is in force, nor within the dwell after it.
+
+    Args:
+        points: The point of every launch of the iteration. A change from the last to the first
+            belongs to launch 0.
+        model: What changes cost; `None` has no lag.
+
+    Returns:
+        The requests; none where one point serves the whole iteration.
+
+    Raises:
+        PlanError: The model has no entry for one of the changes.
+    """
+    requests = []
+    for index, after in enumerate(points):
+        before = points[index - 1]
+        if before == after:
+            continue
+        lead_s = 0.0 if model is None else _lag_s(model, before, after)
+        requests.append(PlannedRequest(launch_index=index, lead_s=lead_s, point=after))
+    return tuple(requests)
+
+
+def _lag_s(model: TransitionModel, before: OperatingPoint, after: OperatingPoint) -> float:
+    cost = model.cost(before, after)
+    if cost is None:
+        raise PlanError(
+            f"the transition model {model.name!r} says nothing of a change from {before.label} "
+            f"to {after.label}",
+            hint="Add an entry without a target for the clocks that change.",
+        )
+    return cost.lag_s
