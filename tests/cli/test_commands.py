@@ -169,7 +169,7 @@ def test_a_plan_by_hand_as_json(joulewise: Joulewise, sweep_csv: Path) -> None:
             "transition": None,
             "change_count": 2,
             "region_count": 2,
-            "request_count": 0,
+            "request_count": 2,
             "transition_time_s": None,
             "transition_energy_j": None,
             "points": [

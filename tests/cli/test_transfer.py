@@ -6,9 +6,18 @@ import json
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import pytest
 from inline_snapshot import snapshot
 
+from joulewise.domain.plan import Plan, PlanRequest
+from joulewise.domain.points import AUTO
+from joulewise.domain.sweep import Sweep, SweepSource
+from joulewise.domain.workload import Workload
+from joulewise.plan.make import make_plan
+from joulewise.simulator.oracle import open_oracle
+from joulewise.store.documents import write_plan, write_workload
+from joulewise.workload.gpt3_xl import gpt3_xl
 from tests.cli.conftest import FEW_POINTS, Joulewise
 from tests.cli.test_json_schema import assert_obeys
 
@@ -16,15 +25,31 @@ EXACT = ("--device", "virtual:rtx3080ti,noise=0")
 Targets = list[dict[str, object]]
 
 
-@pytest.fixture
-def plan(joulewise: Joulewise, tmp_path: Path) -> Path:
-    """A kernel-level plan of GPT-3 XL at batch 40, free of noise."""
-    joulewise("measure", *EXACT, *FEW_POINTS, "--out", "sweep.parquet")
-    joulewise(
-        *("plan", "sweep.parquet", "--workload", "gpt3-xl", "--max-slowdown", "1%", "--no-guard"),
-        *("--out", "plan.json"),
+@pytest.fixture(scope="module")
+def exact_plan() -> Plan:
+    """A kernel-level plan of GPT-3 XL at batch 40, made on the truth of the virtual board."""
+    workload = gpt3_xl()
+    oracle = open_oracle(EXACT[1], workload.works)
+    points = oracle.spec.grid.points((None, 1680, 1050), (None, 9501))
+    time_s, energy_j = oracle.table(points)
+    sweep = Sweep(
+        kernels=oracle.kernels,
+        points=points,
+        baseline=AUTO,
+        source=SweepSource(device=EXACT[1], device_name=oracle.spec.name, tool="test"),
+        is_present=np.ones(time_s.shape, dtype=np.bool_),
+        time_s=time_s,
+        energy_j=energy_j,
     )
-    return tmp_path / "plan.json"
+    return make_plan(sweep, workload, PlanRequest(max_slowdown_ratio=0.01), sweep_sha256="ab" * 32)
+
+
+@pytest.fixture
+def plan(exact_plan: Plan, tmp_path: Path) -> Path:
+    """Its file."""
+    path = tmp_path / "plan.json"
+    write_plan(exact_plan, path)
+    return path
 
 
 def test_targets_stand_beside_what_was_published(joulewise: Joulewise, plan: Path) -> None:
@@ -144,6 +169,38 @@ def test_another_device_is_refused(joulewise: Joulewise, plan: Path) -> None:
     said = joulewise("transfer", plan, "--device", "virtual:a100-sxm", "--json")
 
     assert (1, "device_name") == (said.code, said.document["field"])
+
+
+def _few_launches(batch_count: int, launch_count: int, path: Path) -> Path:
+    """The beginning of an iteration of GPT-3 XL, as a workload file."""
+    whole = gpt3_xl(batch_count=batch_count)
+    launches = whole.launches[:launch_count]
+    names = {launch.kernel for launch in launches}
+    works = tuple(work for work in whole.works if work.kernel in names)
+    write_workload(Workload(name=path.stem, launches=launches, works=works), path)
+    return path
+
+
+def test_a_plan_with_transitions_is_replayed_on_the_same_launches_only(
+    joulewise: Joulewise, tmp_path: Path
+) -> None:
+    own = _few_launches(400, 8, tmp_path / "own.json")
+    larger = _few_launches(800, 8, tmp_path / "larger.json")
+    longer = _few_launches(800, 9, tmp_path / "longer.json")
+    joulewise("measure", *EXACT, *FEW_POINTS, "--workload", own, "--out", "sweep.parquet")
+    joulewise(
+        *("plan", "sweep.parquet", "--workload", own, "--no-guard", "--max-slowdown", "20%"),
+        *("--transition", "fast-ivr", "--out", "plan.json"),
+    )
+
+    said = joulewise("transfer", "plan.json", "--to", larger, "--pairs", "2", "--json")
+    refused = joulewise("transfer", "plan.json", "--to", longer, "--json")
+
+    assert 0 == said.code, said.out
+    row = cast("Targets", said.document["targets"])[0]
+    assert (False, "larger") == (said.document["is_truth"], row["workload"])
+    assert 0 < cast("float", row["saving_ratio"])
+    assert (1, "launches") == (refused.code, refused.document["field"])
 
 
 @pytest.mark.parametrize("target", ["gpt3-xl,batch=0", "gpt3-xl,tp=3", "nowhere"])

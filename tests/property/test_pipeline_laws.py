@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from joulewise.domain.pipeline import (
     Instruction,
@@ -26,6 +27,8 @@ from joulewise.plan.pipeline.program import PipelineProgram
 from joulewise.plan.pipeline.solve import pipeline_frontier, pipeline_points, plan_pipeline
 
 Profiles = tuple[StageProfile, ...]
+Key = tuple[int, str, int]
+Numbers = NDArray[np.float64]
 OPTION_COUNT = 3
 
 numbers = st.integers(min_value=1, max_value=400).map(lambda n: n / 100.0)
@@ -69,7 +72,7 @@ requests = st.builds(
 )
 
 
-def iteration_times(request: PipelineRequest, times: dict[tuple[int, str, int], np.ndarray]):
+def iteration_times(request: PipelineRequest, times: dict[Key, Numbers]) -> Numbers:
     """Play two stages of two micro-batches through, by hand."""
     last = "F0 B0 F1 B1" if request.shape.schedule is PipelineSchedule.ONE_F_ONE_B else ""
     queues = [
@@ -77,7 +80,7 @@ def iteration_times(request: PipelineRequest, times: dict[tuple[int, str, int], 
         (last or "F0 F1 B1 B0").split(),
     ]
     ends: dict[tuple[int, str, int], np.ndarray] = {}
-    free = [0.0, 0.0]
+    free = [np.zeros(1), np.zeros(1)]
     while any(queues):
         for stage, queue in enumerate(queues):
             while queue:
@@ -90,12 +93,13 @@ def iteration_times(request: PipelineRequest, times: dict[tuple[int, str, int], 
                 }[stage, kind]
                 if source is not None and source not in ends:
                     break
-                arrival = 0.0 if source is None else ends[source]
+                arrival = np.zeros(1) if source is None else ends[source]
                 key = (stage, kind, micro_batch)
                 ends[key] = np.maximum(free[stage], arrival) + times[key]
                 free[stage] = ends[key]
                 queue.pop(0)
-    return np.maximum(free[0], free[1])
+    last_s: Numbers = np.maximum(free[0], free[1])
+    return last_s
 
 
 def all_plans(profiles: Profiles, request: PipelineRequest) -> tuple[np.ndarray, np.ndarray]:
@@ -120,7 +124,7 @@ def played(plan: PipelinePlan) -> tuple[float, float]:
         (o.stage, o.instruction[0].upper(), o.micro_batch): np.array(o.time_s)
         for o in plan.operations
     }
-    time_s = float(iteration_times(plan.request, times))
+    time_s = iteration_times(plan.request, times).item()
     busy_s = sum(o.time_s for o in plan.operations)
     waiting_j = plan.request.blocking_power_w * (2 * time_s - busy_s)
     return time_s, sum(o.energy_j for o in plan.operations) + waiting_j

@@ -9,12 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from joulewise.domain.sweep import IntTable
-from joulewise.plan.chain.problem import Chain
-from joulewise.plan.chain.spaced import SpacedSolver
-from joulewise.plan.chain.stalled import StalledSolver
-from joulewise.plan.changes import ChangeCosts
 from tests.chains import (
     chains,
     costs,
@@ -30,6 +24,12 @@ from tests.chains import (
     whole_costs,
 )
 
+from joulewise.domain.sweep import IntTable
+from joulewise.plan.chain.problem import Chain
+from joulewise.plan.chain.spaced import SpacedSolver
+from joulewise.plan.chain.stalled import StalledSolver
+from joulewise.plan.changes import ChangeCosts
+
 NEAR = 1e-9
 """Ratio that sums of the same numbers in another order keep."""
 
@@ -42,11 +42,7 @@ whole_chains = chains(
     lags=st.integers(0, 20).map(float),
     dwells=whole_costs,
     region_counts=region_counts,
-).map(
-    lambda chain: replace(
-        chain, time_s=np.ceil(chain.time_s), energy_j=np.ceil(chain.energy_j)
-    )
-)
+).map(lambda chain: replace(chain, time_s=np.ceil(chain.time_s), energy_j=np.ceil(chain.energy_j)))
 
 
 def priced(chain: Chain, choice: IntTable, price_w: float) -> float:
@@ -79,7 +75,7 @@ def turned(chain: Chain, node_count: int) -> Chain:
 
 @pytest.mark.parametrize("drawn", [lagging, dwelling, all_kinds], ids=["lag", "dwell", "all"])
 def test_bound_and_plans_close_in_on_the_optimum(drawn: st.SearchStrategy[Chain]) -> None:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=60, deadline=None)
     @given(chain=drawn, price_w=prices)
     def holds(chain: Chain, price_w: float) -> None:
         answer = SpacedSolver(chain).least(price_w)
@@ -96,7 +92,7 @@ def test_bound_and_plans_close_in_on_the_optimum(drawn: st.SearchStrategy[Chain]
     holds()
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(chain=whole_chains, price_w=st.integers(0, 9).map(float))
 def test_with_whole_numbers_bound_optimum_and_plan_are_one(chain: Chain, price_w: float) -> None:
     answer = SpacedSolver(chain).least(price_w)
@@ -106,7 +102,7 @@ def test_with_whole_numbers_bound_optimum_and_plan_are_one(chain: Chain, price_w
     assert answer.bound == pytest.approx(optimum, rel=NEAR)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(chain=whole_chains)
 def test_among_the_fastest_plans_the_one_of_least_energy_comes_first(chain: Chain) -> None:
     found = SpacedSolver(chain).least(math.inf).choices[0]
@@ -117,7 +113,7 @@ def test_among_the_fastest_plans_the_one_of_least_energy_comes_first(chain: Chai
     assert fastest[:2] == chain.totals(found)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(chain=stall_chains, price_w=prices)
 def test_without_spacing_the_answer_is_that_for_stalls_alone(chain: Chain, price_w: float) -> None:
     spaced = SpacedSolver(chain).least(price_w)
@@ -128,7 +124,7 @@ def test_without_spacing_the_answer_is_that_for_stalls_alone(chain: Chain, price
     assert spaced.bound == pytest.approx(expected, rel=NEAR)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     chain=chains(stalls=free_costs, energies=free_costs, lags=huge_costs)
     | chains(lags=spacings, region_counts=st.just(1)),
@@ -145,7 +141,7 @@ def test_where_no_change_is_possible_the_best_single_point_is_left(
     assert 1 == np.unique(answer.choices[0]).size
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(chain=all_kinds, price_w=prices, factor_ratio=st.floats(1.0, 4.0))
 def test_a_longer_spacing_never_helps(chain: Chain, price_w: float, factor_ratio: float) -> None:
     longer = with_spacings(chain, factor_ratio)
@@ -157,7 +153,7 @@ def test_a_longer_spacing_never_helps(chain: Chain, price_w: float, factor_ratio
     assert chain.is_possible(after.choices[0])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(chain=whole_chains, price_w=st.integers(0, 9).map(float), node_count=st.integers(1, 5))
 def test_it_does_not_matter_where_an_iteration_begins(
     chain: Chain, price_w: float, node_count: int
@@ -175,9 +171,7 @@ def test_in_other_units_of_time_the_answer_is_the_same(chain: Chain, price_w: fl
     in_halves = replace(
         chain,
         time_s=2.0 * chain.time_s,
-        changes=replace(
-            with_spacings(chain, 2.0).changes, stall_s=np.array(2.0 * changes.stall_s)
-        ),
+        changes=replace(with_spacings(chain, 2.0).changes, stall_s=np.array(2.0 * changes.stall_s)),
     )
 
     answer = SpacedSolver(chain).least(price_w)

@@ -154,7 +154,7 @@ def test_whatever_is_asked_for_an_iteration_lies_between_its_fastest_and_its_slo
     assert made == pytest.approx(20 * len(requests), abs=2 * len(requests))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(launches=LAUNCHES, model=STALLS)
 def test_a_warm_iteration_draws_the_energy_of_its_launches_and_changes(
     launches: tuple[PlannedLaunch, ...], model: TransitionModel
@@ -166,11 +166,40 @@ def test_a_warm_iteration_draws_the_energy_of_its_launches_and_changes(
     stalled_s, spent_j = change_totals(launches, model)
     session.gpu.request(launches[0].point)
     with session.iterations.iterate(launches, requests, session.gpu.request, run="r") as loop:
-        loop.run_for(100.0)
+        loop.run_for(70.0)
         start = session.gpu.wait_for_energy_tick(1.0)
-        loop.run_for(100.0)
+        loop.run_for(30.0)
         end = session.gpu.wait_for_energy_tick(1.0)
     assert start.energy_j is not None
     assert end.energy_j is not None
     mean_w = (end.energy_j - start.energy_j) / (end.time_s - start.time_s)
     assert mean_w == pytest.approx((running_j + spent_j) / (running_s + stalled_s), rel=2e-3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    launches=LAUNCHES,
+    model=STALLS,
+    pieces_s=st.lists(st.floats(min_value=1e-6, max_value=0.3), min_size=1, max_size=20),
+)
+def test_cutting_time_up_changes_nothing(
+    launches: tuple[PlannedLaunch, ...], model: TransitionModel, pieces_s: list[float]
+) -> None:
+    seen = []
+    for is_cut in (True, False):
+        session = open_virtual(DEVICE, WORKS, model)
+        assert session.iterations is not None
+        requests = requests_for(launches, model)
+        with session.iterations.iterate(launches, requests, session.gpu.request, run="r") as loop:
+            loop.begin_window(0)
+            for piece_s in pieces_s if is_cut else [math.fsum(pieces_s)]:
+                loop.run_for(piece_s)
+            loop.run_iterations(2)
+            timing = loop.end_window()
+            sample = session.gpu.wait_for_energy_tick(1.0)
+        seen.append((timing, sample))
+    (cut, cut_sample), (whole, whole_sample) = seen
+    assert cut == whole
+    assert cut_sample.energy_j == pytest.approx(whole_sample.energy_j, rel=1e-5)
+    assert cut_sample.sm_clock_mhz == whole_sample.sm_clock_mhz
+    assert cut_sample.power_capped_s == pytest.approx(whole_sample.power_capped_s, abs=1e-6)

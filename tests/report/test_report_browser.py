@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.report.test_transition_cost_page import COSTS
 
 from joulewise.domain.plan import Granularity, Status
 from joulewise.report.inputs import ReportInputs
 from joulewise.report.page import render_report
+from joulewise.report.transition_cost_page import render_transition_cost
 
 pytestmark = pytest.mark.integration
 
@@ -119,6 +121,19 @@ def test_the_figure_of_the_readme_is_a_photograph_of_the_report(
     assert header[:8] == b"\x89PNG\r\n\x1a\n"
     assert struct.unpack(">II", header[16:]) == (2000, 1192)
     assert picture.stat().st_size > 20_000
+
+
+def test_the_page_of_transition_costs_is_drawn_and_photographed(
+    chromium: str, tmp_path: Path
+) -> None:
+    page = render_transition_cost(COSTS)
+    dom, console = _opened(chromium, page, tmp_path)
+    (tmp_path / "cost.html").write_text(page, encoding="utf-8")
+    picture = tmp_path / "cost.png"
+    subprocess.run([sys.executable, SCRIPT, tmp_path / "cost.html", picture], check=True)
+    assert console == []
+    assert 'data-figures="drawn"' in dom
+    assert struct.unpack(">II", picture.read_bytes()[16:24]) == (2000, 1432)
 
 
 def test_the_script_says_what_is_missing(chromium: str, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from joulewise.domain.pipeline import (
     PipelineShape,
     StageProfile,
 )
+from joulewise.plan.pipeline.problem import pipeline_problem
 from joulewise.plan.pipeline.solve import pipeline_points, plan_pipeline
 from joulewise.store.importers.perseus import import_perseus
 
@@ -74,9 +75,11 @@ def test_plans_need_no_more_than_published_at_equal_times(
 ) -> None:
     found = profiles(measured_data)
     wish = request(micro_batch_count)
-    baseline_s = plan_pipeline(found, wish, profile_name="a100").baseline_time_s
+    least_s = pipeline_problem(found, wish).least_time_s()
     known = published(measured_data, micro_batch_count)
-    known = known[known[:, 0] >= baseline_s][::SAMPLE_STEP]
+    # Perseus cuts the times of operations down to whole milliseconds: near the fastest iteration
+    # its times are too short to be compared with.
+    known = known[known[:, 0] >= 1.01 * least_s][::SAMPLE_STEP]
 
     points = pipeline_points(found, wish, budgets_s=known[:, 0].tolist())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -182,7 +182,7 @@ def test_a_cycle_names_the_operations_on_it_and_no_others() -> None:
     assert named[0] == named[-1]
     assert {operation.label for operation in loop} == set(named)
     turned = [pair for pair in edges if pair[0] is not first]
-    assert all((a, b) in {(x.label, y.label) for x, y in turned} for a, b in zip(named, named[1:]))
+    assert all((a, b) in {(x.label, y.label) for x, y in turned} for a, b in pairwise(named))
 
 
 def test_an_operation_that_waits_for_itself_is_a_cycle() -> None:

@@ -257,8 +257,10 @@ def slowed(*pairs: tuple[int, float]) -> PipelineRequest:
                 *profiles()[1:],
             ),
             request(),
-            "the profile of stage 0, forward, has an option of 0.0 s and 1.0 J;"
-            " both must be positive numbers",
+            (
+                "the profile of stage 0, forward, has an option of 0.0 s and 1.0 J;"
+                " both must be positive numbers"
+            ),
         ),
         (
             profiles(),

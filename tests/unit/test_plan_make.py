@@ -5,13 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from joulewise.domain.caveats import Caveat, CaveatKind
-from joulewise.domain.plan import Granularity, PlannedLaunch, PlanRequest, Status
+from joulewise.domain.plan import (
+    Granularity,
+    PlannedLaunch,
+    PlannedRequest,
+    PlanRequest,
+    Status,
+)
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.sweep import Sweep, SweepSource
+from joulewise.domain.transition import uniform_transition
 from joulewise.domain.workload import Launch, Pass, Workload
-from joulewise.plan.make import make_plan
+from joulewise.plan.make import frontier_caveats, make_plan
 
 LOW = OperatingPoint(sm_clock_mhz=1000)
 MEM = OperatingPoint(mem_clock_mhz=5001)
@@ -138,3 +146,91 @@ def test_the_callers_and_the_sweeps_caveats_come_first_and_once() -> None:
     )
     assert plan.caveats[:2] == (own, known)
     assert kinds(plan.caveats).count(CaveatKind.OUTLIERS_SEEN) == 1
+
+
+STALLING = uniform_transition("my-gpu", "a test", stall_s=0.01, energy_j=0.25)
+LAGGING = uniform_transition("late", "a test", lag_s=0.75)
+SEVERAL = PlanRequest(granularity=Granularity.KERNEL, max_slowdown_ratio=0.05)
+
+
+def test_a_plan_counts_its_changes_and_says_what_they_add() -> None:
+    request = replace(SEVERAL, transition=STALLING)
+    plan = make_plan(sweep(), ITERATION, request, sweep_sha256=HASH)
+
+    assert [MEM, LOW, MEM] == [launch.point for launch in plan.launches]
+    assert (0.02, 0.5) == (plan.transition_time_s, plan.transition_energy_j)
+    assert plan.time_s == pytest.approx(4.9 + 0.02)
+    assert plan.energy_j == pytest.approx(16.0 + 0.5)
+    assert plan.requests == (
+        PlannedRequest(launch_index=1, lead_s=0.0, point=LOW),
+        PlannedRequest(launch_index=2, lead_s=0.0, point=MEM),
+    )
+
+
+def test_requests_lead_by_the_lag() -> None:
+    request = replace(SEVERAL, transition=LAGGING)
+    plan = make_plan(sweep(), ITERATION, request, sweep_sha256=HASH)
+
+    assert (0.0, 0.0) == (plan.transition_time_s, plan.transition_energy_j)
+    assert plan.requests == (
+        PlannedRequest(launch_index=1, lead_s=0.75, point=LOW),
+        PlannedRequest(launch_index=2, lead_s=0.75, point=MEM),
+    )
+
+
+def test_without_a_model_the_requests_are_there_and_cost_nothing() -> None:
+    plan = make_plan(sweep(), ITERATION, PlanRequest(), sweep_sha256=HASH)
+
+    assert [(1, LOW), (2, MEM)] == [(one.launch_index, one.point) for one in plan.requests]
+    assert (0.0, 0.0) == (plan.transition_time_s, plan.transition_energy_j)
+
+
+def test_changes_whose_costs_were_not_measured_here_are_a_doubt() -> None:
+    plan = make_plan(sweep(), ITERATION, replace(SEVERAL, transition=STALLING), sweep_sha256=HASH)
+
+    seen = {caveat.kind: caveat.seen for caveat in plan.caveats}
+    assert CaveatKind.TRANSITIONS_NOT_COUNTED not in seen
+    assert seen[CaveatKind.TRANSITIONS_ASSUMED] == (
+        "The plan changes clocks 2 times an iteration; "
+        "each change is taken to cost what the model 'my-gpu' says."
+    )
+
+
+def test_changes_whose_costs_were_measured_here_are_none() -> None:
+    measured = replace(SEVERAL, transition=replace(STALLING, is_measured=True))
+    plan = make_plan(sweep(), ITERATION, measured, sweep_sha256=HASH)
+
+    assert 2 == len(plan.requests)
+    assert not {CaveatKind.TRANSITIONS_ASSUMED, CaveatKind.TRANSITIONS_NOT_COUNTED} & set(
+        kinds(plan.caveats)
+    )
+
+
+def test_a_plan_that_never_changes_has_no_requests_and_no_doubt_about_them() -> None:
+    slow = replace(SEVERAL, transition=uniform_transition("slow", "a test", stall_s=10.0))
+    plan = make_plan(sweep(), ITERATION, slow, sweep_sha256=HASH)
+
+    assert 1 == len({launch.point for launch in plan.launches})
+    assert () == plan.requests
+    assert not {CaveatKind.TRANSITIONS_ASSUMED, CaveatKind.TRANSITIONS_NOT_COUNTED} & set(
+        kinds(plan.caveats)
+    )
+
+
+def test_a_frontier_says_what_its_changes_are_taken_to_cost() -> None:
+    granularity = Granularity.KERNEL
+    assumed = {c.kind: c.seen for c in frontier_caveats(sweep(), granularity, STALLING)}
+    uncounted = {c.kind: c.seen for c in frontier_caveats(sweep(), granularity)}
+
+    assert assumed[CaveatKind.TRANSITIONS_ASSUMED] == (
+        "Plans between the ends use several operating points; "
+        "each change is taken to cost what the model 'my-gpu' says."
+    )
+    assert CaveatKind.TRANSITIONS_NOT_COUNTED not in assumed
+    assert uncounted[CaveatKind.TRANSITIONS_NOT_COUNTED] == (
+        "Plans between the ends use several operating points; changing them is free here."
+    )
+    measured = frontier_caveats(sweep(), granularity, replace(STALLING, is_measured=True))
+    iteration = frontier_caveats(sweep(), Granularity.ITERATION, STALLING)
+    transitions = {CaveatKind.TRANSITIONS_ASSUMED, CaveatKind.TRANSITIONS_NOT_COUNTED}
+    assert not transitions & set(kinds((*measured, *iteration)))

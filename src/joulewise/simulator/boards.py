@@ -7,9 +7,10 @@ them touches a cell at thermal equilibrium, which the presets' physics alone dec
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from joulewise.domain.errors import InputError
+from joulewise.simulator.device_string import VirtualOptions
 from joulewise.simulator.sensors import SensorSpec
 from joulewise.simulator.thermal import ThermalSpec
 
@@ -59,3 +60,14 @@ def board(preset_name: str) -> BoardSpec:
             hint=f"Known: {', '.join(_BOARDS)}.",
         )
     return _BOARDS[preset_name]
+
+
+def board_of(options: VirtualOptions) -> BoardSpec:
+    """The preset's board with what the device string changes."""
+    spec = board(options.preset)
+    thermal, sensors = spec.thermal, spec.sensors
+    if options.ambient_c is not None:
+        thermal = replace(thermal, ambient_c=options.ambient_c)
+    if options.counter_period_s is not None:
+        sensors = replace(sensors, energy_period_s=options.counter_period_s)
+    return replace(spec, thermal=thermal, sensors=sensors)

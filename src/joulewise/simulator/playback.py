@@ -11,11 +11,10 @@ from joulewise.domain.points import OperatingPoint
 from joulewise.simulator.noise import QUIET, WindowNoise
 from joulewise.simulator.virtual_time import NEVER, UNITS_PER_S, Units, units
 
-# A request this near to its moment is on time; rounding to whole units stays far below it.
-_PUNCTUAL_UNITS = units(1e-6)
+# A request this near to its moment is on time: no host's timer is better.
+_PUNCTUAL_UNITS = units(1e-4)
 
 CellNoise = Callable[[str, OperatingPoint], WindowNoise]
-LaunchTime = Callable[[str, OperatingPoint], float]
 
 
 def no_noise(_kernel: str, _point: OperatingPoint) -> WindowNoise:
@@ -32,6 +31,23 @@ class Progress:
     request_count: int = 0
     late_count: int = 0
     skipped_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """One launch at its planned point: how long it takes, and what it draws.
+
+    `power_w` is blurred as `time_s` is, `settled_w` is not. `wait_units` is the stall before it,
+    `is_hot` whether the kernel alone would overheat the board.
+    """
+
+    units: Units
+    wait_units: Units
+    time_s: float
+    power_w: float
+    settled_w: float
+    is_power_capped: bool
+    is_hot: bool
 
 
 class Playback:
@@ -61,13 +77,16 @@ class Playback:
         self.boundary = Progress(at_units=now)
         """As it was when the last iteration ended."""
         self._requested = self._late = self._skipped = 0
+        self._runs: tuple[PlannedRun, ...] = ()
         self._planned_ends: tuple[Units, ...] = ()
+        self._region_ends = _region_ends(self._launches)
         self._cursor = 0
         self._began_at = now
         self._launch_s: float | None = None
         self._remaining_ratio = 1.0
         self._runs_from = now
-        self._ends_at: Units = NEVER
+        self.ends_at: Units = NEVER
+        """When the running launch ends."""
         self._next_request = 0
         self._next_iteration = 0
         self._fire_at: Units = NEVER
@@ -82,17 +101,40 @@ class Playback:
         """Iterations that have ended."""
         return self.boundary.iteration_count
 
-    def expect(self, launch_time: LaunchTime, stall_s: Sequence[float]) -> None:
-        """Reckon with these times: of each launch at its planned point, of the wait before it."""
-        own = [units(launch_time(one.kernel, one.point)) for one in self._launches]
-        waits = [units(stall) for stall in stall_s]
-        self._planned_ends = tuple(
-            accumulate(wait + time for wait, time in zip(waits, own, strict=True))
-        )
+    def expect(self, runs: Sequence[PlannedRun]) -> None:
+        """Reckon with these launches, in order."""
+        self._runs = tuple(runs)
+        self._planned_ends = tuple(accumulate(run.wait_units + run.units for run in runs))
+
+    def run_ahead(self, limit: Units, point: OperatingPoint) -> Sequence[PlannedRun]:
+        """Go on to the last launch that ends by then, within the region and the iteration.
+
+        Every launch on the way has to run at its planned point.
+
+        Returns:
+            The launches after the one that ran so far, up to the one that runs now and is at
+            its end; empty where there are none, and nothing changed then.
+        """
+        first = self._cursor + 1
+        if self._launches[self._cursor].point != point:
+            return ()
+        stop, ends_at = first, self.ends_at
+        for run in self._runs[first : self._region_ends[self._cursor]]:
+            if run.is_hot or ends_at + run.units > limit:
+                break
+            stop, ends_at = stop + 1, ends_at + run.units
+        if stop == first:
+            return ()
+        passed = self._runs[first:stop]
+        self._cursor = stop - 1
+        self._began_at = self._runs_from = ends_at - passed[-1].units
+        self._launch_s, self._remaining_ratio = passed[-1].time_s, 1.0
+        self.ends_at = ends_at
+        return passed
 
     def finish(self, now: Units) -> None:
         """Go on to the next launch where the running one has ended."""
-        if now < self._ends_at:
+        if now < self.ends_at:
             return
         self._cursor += 1
         if self._cursor == len(self._launches):
@@ -105,7 +147,7 @@ class Playback:
                 skipped_count=self._skipped,
             )
         self._began_at = self._runs_from = now
-        self._launch_s, self._remaining_ratio, self._ends_at = None, 1.0, NEVER
+        self._launch_s, self._remaining_ratio, self.ends_at = None, 1.0, NEVER
 
     def pace(self, now: Units, launch_s: float, resumes_at: Units) -> None:
         """Reckon with this time per launch from now on, once the GPU no longer waits."""
@@ -119,7 +161,7 @@ class Playback:
         self._launch_s = launch_s
         self._runs_from = max(resumes_at, self._runs_from)
         left_s = max(0.0, self._remaining_ratio) * launch_s
-        self._ends_at = max(now + 1, self._runs_from + units(left_s))
+        self.ends_at = max(now + 1, self._runs_from + units(left_s))
 
     def ask_if_due(self, now: Units, ready_at: Units) -> bool:
         """Make the next request where its time has come and the last one is in force."""
@@ -146,7 +188,11 @@ class Playback:
 
         As `ask_if_due` found it, which has to have been asked before.
         """
-        return min(self._ends_at, max(self._fire_at, ready_at, now))
+        return min(self.ends_at, max(self.asks_at(ready_at), now))
+
+    def asks_at(self, ready_at: Units) -> Units:
+        """When the next request is made, as `ask_if_due` found it."""
+        return max(self._fire_at, ready_at)
 
     def _step(self) -> None:
         self._next_request, self._next_iteration = self._following()
@@ -174,4 +220,13 @@ class Playback:
         ends = self._planned_ends
         planned_units = turns * ends[-1] - ends[self._cursor]
         planned_units += ends[launch_index - 1] if launch_index else 0
-        return self._ends_at + planned_units - self._leads[number]
+        return self.ends_at + planned_units - self._leads[number]
+
+
+def _region_ends(launches: Sequence[PlannedLaunch]) -> tuple[int, ...]:
+    """For every launch, the first one after it that has another point."""
+    ends = [len(launches)] * len(launches)
+    for index in range(len(launches) - 2, -1, -1):
+        is_border = launches[index].point != launches[index + 1].point
+        ends[index] = index + 1 if is_border else ends[index + 1]
+    return tuple(ends)

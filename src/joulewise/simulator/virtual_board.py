@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from joulewise.domain.errors import DeviceLost
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.transition import TransitionModel
-from joulewise.simulator.boards import BoardSpec, board
+from joulewise.simulator.boards import board_of
 from joulewise.simulator.clock_driver import ClockDriver, board_transition
 from joulewise.simulator.device_string import VirtualOptions
 from joulewise.simulator.noise import QUIET, WindowNoise, board_gain
 from joulewise.simulator.operations import Operation, Operations
+from joulewise.simulator.outside import Outside
 from joulewise.simulator.playback import Playback
 from joulewise.simulator.sensors import EnergyCounter, PowerMeter, Stretch
 from joulewise.simulator.thermal import SETTLED_AFTER_S, SNAP_C, Drift
@@ -31,17 +31,6 @@ class Pace:
 
     time_s: float
     duration_units: Units
-
-
-def board_of(options: VirtualOptions) -> BoardSpec:
-    """The preset's board with what the device string changes."""
-    spec = board(options.preset)
-    thermal, sensors = spec.thermal, spec.sensors
-    if options.ambient_c is not None:
-        thermal = replace(thermal, ambient_c=options.ambient_c)
-    if options.counter_period_s is not None:
-        sensors = replace(sensors, energy_period_s=options.counter_period_s)
-    return replace(spec, thermal=thermal, sensors=sensors)
 
 
 class VirtualBoard:
@@ -68,10 +57,7 @@ class VirtualBoard:
         """Which point is in force, and what changing it costs."""
         self._spec = board_of(options)
         self._gain_ratio = board_gain(options.noise_level, options.seed)
-        self._lost_at = _moment(options.lost_after_s)
-        self._counter_reset_at = _moment(options.counter_reset_s)
-        self._foreign_from = _moment(options.foreign_from_s)
-        self._foreign_to = _moment(options.foreign_to_s)
+        self._outside = Outside(options)
         self._kernel: str | None = None
         self._playback: Playback | None = None
         self._is_handling = False
@@ -113,15 +99,11 @@ class VirtualBoard:
     @property
     def is_foreign(self) -> bool:
         """Whether another process is on the GPU."""
-        return self._foreign_from <= self._now < self._foreign_to
+        return self._outside.is_foreign(self._now)
 
     def check(self) -> None:
         """Raise DeviceLost once the device has gone."""
-        if self._now >= self._lost_at:
-            raise DeviceLost(
-                f"the virtual GPU was lost after {seconds(self._lost_at):g} s",
-                hint="Open the device without lost_after.",
-            )
+        self._outside.check(self._now)
 
     def want(self, point: OperatingPoint) -> None:
         """Install a request; it takes effect after the transition lag."""
@@ -166,15 +148,12 @@ class VirtualBoard:
         """Let time pass. Raises DeviceLost when the device goes meanwhile."""
         end = self._now + duration_units
         while self._now < end:
-            self._pass_until(min(end, self._next_event))
-            if self._now >= self._next_event:
-                self.check()
-                self._handle_events()
+            self._step(end)
 
     def advance_to_event(self) -> None:
         """Let time pass until something happens. Raises DeviceLost when the device goes."""
         self.check()
-        self.advance(self._next_event - self._now)
+        self._step(NEVER)
 
     def wait_out_stall(self) -> None:
         """Let time pass until the GPU works again. Raises DeviceLost when the device goes."""
@@ -212,25 +191,80 @@ class VirtualBoard:
             return self._temp_c
         return self._drift.temp_c(seconds(self._now - self._drift_start))
 
+    def _step(self, end: Units) -> None:
+        """Go on to the next event, or to the end where that comes first."""
+        if not self._play_ahead(end):
+            self._pass_until(min(end, self._next_event))
+        if self._now >= self._next_event:
+            self.check()
+            self._handle_events()
+
     def _pass_until(self, stop: Units) -> None:
         """Account for a span without events."""
         duration = stop - self._now
-        thermal = self._spec.thermal
-        stretch = Stretch(
-            start_units=self._now,
-            stop_units=stop,
-            power_w=self._read_power_w(),
-            drift=self._drift,
-            drift_start_units=self._drift_start,
-            leakage_w_per_c=thermal.leakage_w_per_c * self._noise.power_ratio * self._gain_ratio,
-        )
-        self.counter.add(stretch)
-        self._meter.add(stretch)
+        self._count(stop, self._read_power_w(), self._noise.power_ratio)
         self._capped_units += duration * self.operation.is_power_capped
         self._throttled_units += duration * self.operation.is_throttled
         if self._paces is not None:
             self._pace(duration)
         self._now = stop
+
+    def _play_ahead(self, end: Units) -> bool:
+        """Account at once for launches of an iteration that nothing comes between.
+
+        They run within one period of the energy counter, in which the board warms by next to
+        nothing: one stretch of their mean power leads to the same temperature and energy.
+        """
+        playback = self._playback
+        if playback is None or self._is_unsettled():
+            return False
+        own_units = playback.ends_at - self._now
+        asks_at = playback.asks_at(self.driver.ready_at(self._now))
+        tick = self.counter.next_tick_units(self._now)
+        runs = playback.run_ahead(min(end, self._outer_event, tick, asks_at), self.point)
+        if not runs:
+            return False
+        own, ratio = self.operation, self._noise.power_ratio
+        stop = playback.ends_at
+        duration = stop - self._now
+        settled = own.power_w * own_units + sum(run.units * run.settled_w for run in runs)
+        power = own.power_w * ratio * own_units + sum(run.units * run.power_w for run in runs)
+        self._drift = Drift(
+            from_c=self._temperature_c(),
+            equilibrium_c=self._spec.thermal.equilibrium_c(settled / duration),
+            time_constant_s=self._spec.thermal.drift_time_constant_s(),
+        )
+        self._drift_start = self._now
+        self._count(stop, power / duration * self._gain_ratio, power / settled)
+        self._capped_units += own_units * own.is_power_capped
+        self._capped_units += sum(run.units for run in runs if run.is_power_capped)
+        self._now = self._next_event = stop
+        return True
+
+    def _is_unsettled(self) -> bool:
+        """Whether launches do not run as planned: clocks change, or others or heat interfere."""
+        is_hot = self.operation.power_w > self.slowdown_power_w
+        is_changing = self.is_stalled or self.driver.due_at != NEVER
+        return is_hot or is_changing or self.is_foreign
+
+    @property
+    def slowdown_power_w(self) -> float:
+        """A kernel that draws more gets too hot in the end."""
+        return self._spec.thermal.slowdown_power_w()
+
+    def _count(self, stop: Units, power_w: float, power_ratio: float) -> None:
+        """Let the sensors take in what is drawn until then."""
+        leakage_w_per_c = self._spec.thermal.leakage_w_per_c
+        stretch = Stretch(
+            start_units=self._now,
+            stop_units=stop,
+            power_w=power_w,
+            drift=self._drift,
+            drift_start_units=self._drift_start,
+            leakage_w_per_c=leakage_w_per_c * power_ratio * self._gain_ratio,
+        )
+        self.counter.add(stretch)
+        self._meter.add(stretch)
 
     def _pace(self, duration: Units) -> None:
         time_s = self.launch_time_s()
@@ -240,9 +274,8 @@ class VirtualBoard:
         self._paces = [*paces, Pace(time_s=time_s, duration_units=duration)]
 
     def _handle_events(self) -> None:
-        if self._now >= self._counter_reset_at:
+        if self._outside.resets_counter(self._now):
             self.counter.start_anew()
-            self._counter_reset_at = NEVER
         self._is_handling = True
         try:
             self._change_points()
@@ -342,7 +375,7 @@ class VirtualBoard:
 
     def _find_next_event(self, *, is_warming_up: bool) -> Units:
         if self._now >= self._outer_event:
-            self._outer_event = self._find_outer_event()
+            self._outer_event = self._outside.next_event(self._now)
         next_event = self._outer_event
         for event in (self.driver.due_at, self.driver.stalled_until):
             if self._now < event < next_event:
@@ -357,17 +390,8 @@ class VirtualBoard:
             next_event = min(next_event, self._after(self._drift.reaches_after_s(slowdown_c)))
         return next_event
 
-    def _find_outer_event(self) -> Units:
-        """The next of the events that the device string sets."""
-        moments = (self._lost_at, self._counter_reset_at, self._foreign_from, self._foreign_to)
-        return min((moment for moment in moments if moment > self._now), default=NEVER)
-
     def _after(self, duration_s: float) -> Units:
         """The first unit by which this much time has certainly passed."""
         if math.isinf(duration_s):
             return NEVER
         return self._now + math.ceil(duration_s * UNITS_PER_S) + 1
-
-
-def _moment(after_s: float | None) -> Units:
-    return NEVER if after_s is None else units(after_s)

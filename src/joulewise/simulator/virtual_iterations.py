@@ -11,9 +11,9 @@ from joulewise.domain.points import OperatingPoint
 from joulewise.simulator.device_string import VirtualOptions
 from joulewise.simulator.noise import WindowKey, WindowNoise, window_noise
 from joulewise.simulator.operations import Operations
-from joulewise.simulator.playback import CellNoise, Playback, Progress, no_noise
+from joulewise.simulator.playback import CellNoise, PlannedRun, Playback, Progress, no_noise
 from joulewise.simulator.virtual_board import VirtualBoard
-from joulewise.simulator.virtual_time import duration_units, seconds
+from joulewise.simulator.virtual_time import duration_units, seconds, units
 
 
 class VirtualIterationLoop:
@@ -96,19 +96,31 @@ class VirtualIterationLoop:
     def _reckon(self, noise_of: CellNoise) -> None:
         """Blur launches like this from now on, and expect those to come accordingly."""
         self._playback.noise_of = noise_of
-        transition = self._board.driver.transition
-
-        def launch_time(kernel: str, point: OperatingPoint) -> float:
-            time_s = self._operations.running(kernel, point).time_s
-            return time_s * noise_of(kernel, point).time_ratio
-
-        stalls = [0.0] * len(self._launches)
-        for index, launch in enumerate(self._launches):
-            cost = transition.cost(self._launches[index - 1].point, launch.point)
-            stalls[index] = cost.stall_s if cost is not None else 0.0
-        self._playback.expect(launch_time, stalls)
+        self._playback.expect(
+            [
+                self._planned_run(launch, self._launches[index - 1].point, noise_of)
+                for index, launch in enumerate(self._launches)
+            ]
+        )
         if self._is_open:
             self._board.refresh()
+
+    def _planned_run(
+        self, launch: PlannedLaunch, before: OperatingPoint, noise_of: CellNoise
+    ) -> PlannedRun:
+        cost = self._board.driver.transition.cost(before, launch.point)
+        operation = self._operations.running(launch.kernel, launch.point)
+        noise = noise_of(launch.kernel, launch.point)
+        time_s = operation.time_s * noise.time_ratio
+        return PlannedRun(
+            units=max(1, units(time_s)),
+            wait_units=units(cost.stall_s) if cost is not None else 0,
+            time_s=time_s,
+            power_w=operation.power_w * noise.power_ratio,
+            settled_w=operation.power_w,
+            is_power_capped=operation.is_power_capped,
+            is_hot=operation.power_w > self._board.slowdown_power_w,
+        )
 
     def _noise_of(self, window: int) -> CellNoise:
         known: dict[tuple[str, OperatingPoint], WindowNoise] = {}

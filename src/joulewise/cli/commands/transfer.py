@@ -18,7 +18,6 @@ from joulewise.domain.plan import Status
 from joulewise.workflow.transfer import TransferJob, TransferResult, TransferRow, transfer_plan
 from joulewise.workload.published_transfer import PublishedSpread
 
-
 Targets = Annotated[
     list[str] | None,
     typer.Option(

@@ -25,6 +25,8 @@ _CELL_COUNT = 40_000_000
 _COUNTED_CHANGES = 4
 _MOST_REGIONS = 16
 _MARGIN_RATIO = 1e-12
+# So that a gap just closed is not above the one asked for by rounding.
+_INSIDE_RATIO = 1.0 - 1e-9
 _PRICE_FACTORS = (1.0, 0.7, 1.4)
 
 
@@ -81,7 +83,7 @@ class Closer:
             self.best = plan
 
     def _target_j(self, gap_ratio: float) -> float:
-        return self.best.energy_j * (1.0 - max(gap_ratio, _MARGIN_RATIO))
+        return self.best.energy_j * (1.0 - max(gap_ratio * _INSIDE_RATIO, _MARGIN_RATIO))
 
     def _layers(self) -> Layers | None:
         """How far changes are counted; `None` where the chain is too large to close."""

@@ -8,8 +8,8 @@ from joulewise.plan.chain.mixing import Goal, Known, Mixture, mixtures
 from joulewise.plan.chain.problem import Chain
 
 _POOL_COUNT = 6
-_MIXED_COUNT = 12
-_ROUND_COUNT = 3
+_MIXED_COUNT = 8
+_ROUND_COUNT = 2
 
 
 def improved(

@@ -9,9 +9,10 @@ import numpy as np
 
 from joulewise.domain.sweep import FloatTable, IntTable
 from joulewise.plan.chain.problem import Chain
+from joulewise.plan.chain.takeover import may_take_over
 
 _CUT_COUNT = 1_000
-_CHECKED_COUNT = 40
+_CHECKED_COUNT = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -128,6 +129,10 @@ def mixtures(chain: Chain, one: Known, another: Known) -> tuple[Mixture, Mixture
         _costs(chain, before_second, second),
     ]
     across = [_costs(chain, before_first, second), _costs(chain, before_second, first)]
+    if chain.changes.is_spaced:
+        # Where the other plan cannot take over, nothing is to be looked for.
+        across[0][:, ~may_take_over(chain, first, second)] = np.inf
+        across[1][:, ~may_take_over(chain, second, first)] = np.inf
     nodes = [
         np.stack([chain.time_s[rows, plan], chain.energy_j[rows, plan]]) for plan in (first, second)
     ]

@@ -21,7 +21,7 @@ GAP_RATIO = 1e-3
 
 _SMALL_NODE_COUNT = 8
 _SEARCH_RATIO = 1e-6
-_ENOUGH_RATIO = 3e-5
+_ENOUGH_RATIO = 1e-4
 
 
 def solve_chain(

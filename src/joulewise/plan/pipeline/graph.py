@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,12 +75,8 @@ def operation_graph(
     if len(places) < len(operations):
         twice = next(o for place, o in enumerate(operations) if places[o] != place)
         raise PlanError(f"{twice.label} is listed twice")
-    pairs = dict.fromkeys(edges)
-    for pair in pairs:
-        for operation in pair:
-            if operation not in places:
-                raise PlanError(f"a dependency names {operation.label}, which is not planned")
-    table = np.array([(places[a], places[b]) for a, b in pairs], dtype=np.int64).reshape(-1, 2)
+    pairs = dict.fromkeys((_place(places, a), _place(places, b)) for a, b in edges)
+    table = np.array(list(pairs), dtype=np.int64).reshape(-1, 2)
     count = len(operations)
     predecessors = _padded(table[:, 1], table[:, 0], count)
     return OperationGraph(
@@ -108,6 +104,13 @@ def earliest_ends(graph: OperationGraph, time_s: FloatTable) -> FloatTable:
 def iteration_time(graph: OperationGraph, time_s: FloatTable) -> float:
     """Length of the longest path: the time of an iteration."""
     return float(earliest_ends(graph, time_s).max())
+
+
+def _place(places: Mapping[Operation, int], operation: Operation) -> int:
+    place = places.get(operation)
+    if place is None:
+        raise PlanError(f"a dependency names {operation.label}, which is not planned")
+    return place
 
 
 def _padded(keys: IntTable, values: IntTable, count: int) -> IntTable:

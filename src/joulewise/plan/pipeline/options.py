@@ -59,12 +59,8 @@ def pass_options(
     by_pass = _by_pass(profiles, request.shape)
     slowdown_ratios = _slowdown_ratios(request.stragglers, request.shape)
     share_ratio = 1.0 / request.shape.chunk_count
-    return {
-        key: _options(
-            profile, slowdown_ratios.get(key[0], 1.0) * share_ratio, request.blocking_power_w
-        )
-        for key, profile in by_pass.items()
-    }
+    scale_ratios = [slowdown_ratios.get(stage, 1.0) * share_ratio for stage, _ in by_pass]
+    return _options(by_pass, scale_ratios, request.blocking_power_w)
 
 
 def _by_pass(profiles: Sequence[StageProfile], shape: PipelineShape) -> dict[Pass, StageProfile]:
@@ -125,19 +121,33 @@ def _slowdown_ratios(stragglers: Sequence[Straggler], shape: PipelineShape) -> d
     return found
 
 
-def _options(profile: StageProfile, scale_ratio: float, blocking_power_w: float) -> PassOptions:
-    time_s = scale_ratio * np.array([option.time_s for option in profile.options])
-    energy_j = scale_ratio * np.array([option.energy_j for option in profile.options])
-    net_j = energy_j - blocking_power_w * time_s
-    options = options_of(time_s[None], net_j[None])
+def _options(
+    by_pass: dict[Pass, StageProfile], scale_ratios: Sequence[float], blocking_power_w: float
+) -> dict[Pass, PassOptions]:
+    """All passes at once: each is a class of the one table."""
+    own = list(by_pass.values())
+    shape = (len(own), max(len(profile.options) for profile in own))
+    time_s, net_j = np.full(shape, np.inf), np.full(shape, np.inf)
+    for row, (profile, scale_ratio) in enumerate(zip(own, scale_ratios, strict=True)):
+        times = scale_ratio * np.array([option.time_s for option in profile.options])
+        energies = scale_ratio * np.array([option.energy_j for option in profile.options])
+        time_s[row, : times.size] = times
+        net_j[row, : times.size] = energies - blocking_power_w * times
+    options = options_of(time_s, net_j)
     relaxation = relaxation_of(options)
-    return PassOptions(
-        profile=profile,
-        scale_ratio=scale_ratio,
-        all_time_s=time_s,
-        all_net_j=net_j,
-        indices=options.columns,
-        time_s=options.time_s,
-        net_j=options.energy_j,
-        hull=np.concatenate([relaxation.start, relaxation.step_ends]),
-    )
+    begins = np.append(options.fastest, options.classes.size)
+    # Steps of one class come in order of time.
+    is_own = relaxation.step_classes == np.arange(len(own))[:, None]
+    return {
+        key: PassOptions(
+            profile=profile,
+            scale_ratio=scale_ratios[row],
+            all_time_s=time_s[row, : len(profile.options)],
+            all_net_j=net_j[row, : len(profile.options)],
+            indices=options.columns[begins[row] : begins[row + 1]],
+            time_s=options.time_s[begins[row] : begins[row + 1]],
+            net_j=options.energy_j[begins[row] : begins[row + 1]],
+            hull=np.concatenate([[0], relaxation.step_ends[is_own[row]] - begins[row]]),
+        )
+        for row, (key, profile) in enumerate(by_pass.items())
+    }

@@ -18,10 +18,10 @@ from joulewise.plan.pipeline.program import Relaxed
 from joulewise.plan.pipeline.sweeping import Plans, Sweeping
 
 _ROUND_COUNT = 2
-_PARENT_COUNT = 6
+_PARENT_COUNT = 4
 # An odd number, so that a round ends in the direction in which it began.
-_PRICE_SHARES = (0.9, 0.6, 0.3, 0.0, 0.0)
-_LARGEST_NOISE_RATIO = 0.4
+_PRICE_SHARES = (0.95, 0.8, 0.5, 0.0, 0.0)
+_LARGEST_NOISE_RATIO = 0.3
 _SEED = 20_231_206
 
 
@@ -44,11 +44,11 @@ def rounded(
     noisy = sweeping.sold(sweeping.start(), _noise(sweeping, random, plan_count - 2))
     plans = _filled(sweeping, sweeping.near().joined(noisy))
     for _ in range(_ROUND_COUNT):
-        parents = _best(plans, _PARENT_COUNT)
+        parents = _best(sweeping, plans, _PARENT_COUNT)
         children = parents.picked(np.resize(np.arange(_PARENT_COUNT), (1, plan_count)))
         varied = sweeping.sold(children, _noise(sweeping, random, plan_count))
         plans = _filled(sweeping, varied).joined(parents)
-    return [sweeping.choice(plans, budget) for budget in range(len(relaxed))]
+    return list(sweeping.places(_best(sweeping, plans, 1))[:, :, 0].T)
 
 
 def _noise(sweeping: Sweeping, random: np.random.Generator, plan_count: int) -> FloatTable:
@@ -64,6 +64,7 @@ def _filled(sweeping: Sweeping, plans: Plans) -> Plans:
     return plans
 
 
-def _best(plans: Plans, count: int) -> Plans:
+def _best(sweeping: Sweeping, plans: Plans, count: int) -> Plans:
     """The best plans of each budget."""
-    return plans.picked(np.argsort(plans.energy_j, axis=1, kind="stable")[:, :count])
+    order = np.argsort(sweeping.energy_j(plans), axis=1, kind="stable")
+    return plans.picked(order[:, :count])

@@ -242,7 +242,9 @@ def _written(
     places: dict[tuple[int, int], int] = {}
     operations = []
     time_s = problem.times(choice)
-    starts_s = earliest_ends(problem.graph, time_s) - time_s
+    # Starts are ends of others, not own ends less own times: no gaps of rounding between them.
+    ends_s = np.append(earliest_ends(problem.graph, time_s), 0.0)
+    starts_s = ends_s[problem.graph.predecessors].max(axis=1)
     for place, operation in enumerate(problem.graph.operations):
         key = (int(problem.pass_of[place]), int(choice[place]))
         options = problem.passes[key[0]]

@@ -43,24 +43,22 @@ class Plans:
     """Plans after a sweep: `is_forward` says in which direction.
 
     `slots` (N, B, R) are places on the menu, `time_s` (N, B, R) durations, `end_s` (N, B, R) the
-    ends, counted from where the sweep began. `energy_j` (B, R) is the whole, +inf where late.
+    ends, counted from where the sweep began.
     """
 
     is_forward: bool
     slots: IntTable
     time_s: FloatTable
     end_s: FloatTable
-    energy_j: FloatTable
 
     def picked(self, columns: IntTable) -> Plans:
         """The plans in these (B, Q) or (1, Q) columns of each budget."""
-        columns = np.broadcast_to(columns, (self.energy_j.shape[0], columns.shape[1]))
+        columns = np.broadcast_to(columns, (self.slots.shape[1], columns.shape[1]))
         return Plans(
             is_forward=self.is_forward,
             slots=np.take_along_axis(self.slots, columns[None], axis=2),
             time_s=np.take_along_axis(self.time_s, columns[None], axis=2),
             end_s=np.take_along_axis(self.end_s, columns[None], axis=2),
-            energy_j=np.take_along_axis(self.energy_j, columns, axis=1),
         )
 
     def joined(self, other: Plans) -> Plans:
@@ -70,7 +68,6 @@ class Plans:
             slots=np.concatenate([self.slots, other.slots], axis=2),
             time_s=np.concatenate([self.time_s, other.time_s], axis=2),
             end_s=np.concatenate([self.end_s, other.end_s], axis=2),
-            energy_j=np.concatenate([self.energy_j, other.energy_j], axis=1),
         )
 
 
@@ -117,7 +114,6 @@ class Sweeping:
             slots=np.zeros(time_s.shape, dtype=np.int64),
             time_s=time_s,
             end_s=end_s[:-1],
-            energy_j=np.full(time_s.shape[1:], np.inf),
         )
 
     def near(self) -> Plans:
@@ -139,12 +135,18 @@ class Sweeping:
         price_w = (self.price_w[:, :, None] * share_ratio)[:, None]
         return self._swept(plans, self.menu.net_j, price_w)
 
-    def choice(self, plans: Plans, budget: int) -> IntTable:
-        """(N,) places of the best plan for one budget, in the order of the problem."""
-        best = int(np.argmin(plans.energy_j[budget]))
-        slots = plans.slots[:, budget, best]
-        places = np.empty(slots.size, dtype=np.int64)
-        places[self.order] = self.menu.places[np.arange(slots.size), slots, budget, 0]
+    def energy_j(self, plans: Plans) -> FloatTable:
+        """(B, R) energy of the whole iteration, waiting included; +inf where it is late."""
+        iteration_s = plans.end_s.max(axis=0)
+        net_j = _taken(self.menu.net_j, plans.slots).sum(axis=0)
+        is_late = iteration_s > self.limit_s * (1.0 + TIME_TOLERANCE_RATIO)
+        return np.where(is_late, np.inf, net_j + self._problem.waiting_power_w * iteration_s)
+
+    def places(self, plans: Plans) -> IntTable:
+        """(N, B, R) places among the undominated options, in the order of the problem."""
+        places = np.empty(plans.slots.shape, dtype=np.int64)
+        menu = self.menu.places
+        places[self.order] = np.take(menu, _flat(menu.shape, plans.slots))
         return places
 
     def _swept(self, plans: Plans, base_j: FloatTable, price_w: FloatTable) -> Plans:
@@ -156,29 +158,19 @@ class Sweeping:
         shape = np.broadcast_shapes(must_end_s[0].shape, base_j.shape[2:], price_w.shape[2:])
         count = option_s.shape[0]
         end_s = np.zeros((count + 1, *shape))
+        time_s = np.empty((count, *shape))
         slots = np.empty((count, *shape), dtype=np.int64)
         base_j, price_w = (np.broadcast_to(a, (count, *a.shape[1:])) for a in (base_j, price_w))
         for (begin, end), before in zip(walk.spans, walk.before, strict=True):
             start_s = _latest(end_s, before)
             times = option_s[begin:end]
-            is_late = times > (must_end_s[begin:end] - start_s)[:, None]
-            values = np.where(is_late, np.inf, base_j[begin:end] + price_w[begin:end] * times)
-            values.argmin(axis=1, out=slots[begin:end])
-            np.add(start_s, _taken(times, slots[begin:end]), out=end_s[begin:end])
-        return self._plans(slots, end_s[:-1], is_forward=not plans.is_forward)
-
-    def _plans(self, slots: IntTable, end_s: FloatTable, *, is_forward: bool) -> Plans:
-        iteration_s = end_s.max(axis=0)
-        net_j = _taken(self.menu.net_j, slots).sum(axis=0)
-        energy_j = net_j + self._problem.waiting_power_w * iteration_s
-        is_late = iteration_s > self.limit_s * (1.0 + TIME_TOLERANCE_RATIO)
-        return Plans(
-            is_forward=is_forward,
-            slots=slots,
-            time_s=_taken(self.menu.time_s, slots),
-            end_s=end_s,
-            energy_j=np.where(is_late, np.inf, energy_j),
-        )
+            values = base_j[begin:end] + price_w[begin:end] * times
+            left_s = must_end_s[begin:end] - start_s
+            fitting = np.where(times <= left_s[:, None], values, np.inf)
+            fitting.argmin(axis=1, out=slots[begin:end])
+            time_s[begin:end] = _taken(times, slots[begin:end])
+            np.add(start_s, time_s[begin:end], out=end_s[begin:end])
+        return Plans(is_forward=not plans.is_forward, slots=slots, time_s=time_s, end_s=end_s[:-1])
 
 
 def _walk(spans: tuple[tuple[int, int], ...], before: IntTable) -> _Walk:
@@ -207,13 +199,18 @@ def _latest(end_s: FloatTable, before: tuple[IntTable, ...]) -> FloatTable:
 
 def _taken(table: FloatTable, slots: IntTable) -> FloatTable:
     """(n, B, R) entries of a (n, m, B, 1) table at these slots."""
-    count, slot_count, budget_count, _ = table.shape
-    places = slots + (np.arange(count) * slot_count)[:, None, None]
+    taken: FloatTable = np.take(table, _flat(table.shape, slots))
+    return taken
+
+
+def _flat(shape: tuple[int, ...], slots: IntTable) -> IntTable:
+    """(n, B, R) positions of these slots in a flat table of this (n, m, B, 1) shape."""
+    count, slot_count, budget_count, _ = shape
+    places: IntTable = slots + (np.arange(count) * slot_count)[:, None, None]
     if budget_count > 1:
         places *= budget_count
         places += np.arange(budget_count)[:, None]
-    taken: FloatTable = np.take(table, places)
-    return taken
+    return places
 
 
 def _menu(
