@@ -57,10 +57,8 @@ studies: .venv/dev.stamp
 	@touch $@
 
 bench: .venv/dev.stamp .venv-peers/pip.stamp
-	$(BIN)/python benchmarks/bench_planner.py
-	$(BIN)/python benchmarks/bench_transitions.py
-	$(BIN)/python benchmarks/bench_pipelines.py
-	$(BIN)/python benchmarks/bench_loop.py
+	@missed=0; for part in planner transitions pipelines loop; do \
+	  $(BIN)/python benchmarks/bench_$$part.py || missed=1; done; exit $$missed
 
 figure: .venv/run.stamp
 	$(BIN)/python scripts/readme_figure.py runs/demo docs/images/frontier.png

@@ -8,9 +8,10 @@ measured data sets at JOULEWISE_DATA (default ../shared/data). Times are CPU tim
 with one thread, for both planners, so that other load on the machine counts little.
 
 *Published* compares with the frontiers that Perseus published, at each of their times that the
-measured measured points can reach at all. Perseus cuts every operation's time down to a whole millisecond,
-so its published times are shorter than the iterations really are, most of all at the fast end:
-judged is from 1 % above the fastest possible iteration on, and all the rest is printed.
+measured points can reach at all. Perseus cuts every operation's time down to a whole millisecond,
+so its published times are shorter than the iterations really are, most of all at the fast end
+(there, lowtime's own plans for 24 micro-batches really take 35 to 39 ms longer, of 4.7 s). A time
+is left out only where the bound proves that no plan on the measured points keeps the goal.
 *lowtime* is its planner; it runs beside ours in an environment of its own (.venv-peers, from
 requirements-peers.txt). There each of its plans is timed as its operations really are, and
 compared with our plan for that same time.
@@ -59,7 +60,6 @@ QUERY_GOALS_MS = {12: 150.0, 24: None, 48: 1000.0}
 FRONTIER_POINT_COUNT = 100
 FRONTIER_GOAL_S = 4.0
 PUBLISHED_GOAL_RATIO = 0.007
-JUDGED_FROM_RATIO = 1.01
 GAP_GOAL_RATIO = 0.005
 
 
@@ -183,7 +183,6 @@ def report_published(found: Sequence[StageProfile], folder: Path, micro_batch_co
     energy_j, bound_j = energies(points)
     excess, bound_excess = energy_j / known[:, 1] - 1.0, bound_j / known[:, 1] - 1.0
     gap_ratio = float((energy_j / bound_j - 1.0).max())
-    is_judged = known[:, 0] >= JUDGED_FROM_RATIO * least_s
     is_over = excess > PUBLISHED_GOAL_RATIO
     is_proven_out = bound_excess > PUBLISHED_GOAL_RATIO
     print(
@@ -199,13 +198,13 @@ def report_published(found: Sequence[StageProfile], folder: Path, micro_batch_co
         f" {known[is_over, 0].max(initial=0.0):.3f} s; at {is_proven_out.sum()} of them the bound"
         " proves that no plan needs less"
     )
-    worst = excess[is_judged].max()
+    worst = excess[~is_proven_out].max()
     is_fine = bool(
         worst <= PUBLISHED_GOAL_RATIO and excess.mean() < 0.0 and gap_ratio <= GAP_GOAL_RATIO
     )
     print(
-        f"  worst from {JUDGED_FROM_RATIO * least_s:.3f} s on: {worst:+.3%}"
-        f" (goal {PUBLISHED_GOAL_RATIO:+.1%})  {verdict(is_fine=is_fine)}"
+        f"  worst of the others: {worst:+.3%} (goal {PUBLISHED_GOAL_RATIO:+.1%})"
+        f"  {verdict(is_fine=is_fine)}"
     )
     return is_fine
 

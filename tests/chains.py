@@ -132,18 +132,19 @@ class EveryPlan:
 
     def least_energy_j(self, budget_s: float) -> float | None:
         """Least energy of a possible plan within a time; `None` where there is none."""
-        return self._least(np.where(self.time_s <= budget_s, self.energy_j, np.inf))
+        return self.least_of(np.where(self.time_s <= budget_s, self.energy_j, np.inf))
 
     def least_priced(self, price_w: float) -> float:
         """Least energy + price x time (J) of a possible plan; at +inf the least time (s)."""
         if math.isinf(price_w):
-            least = self._least(self.time_s)
+            least = self.least_of(self.time_s)
         else:
-            least = self._least(self.energy_j + price_w * self.time_s)
+            least = self.least_of(self.energy_j + price_w * self.time_s)
         assert least is not None
         return least
 
-    def _least(self, values: FloatTable) -> float | None:
+    def least_of(self, values: FloatTable) -> float | None:
+        """Least of (M,) values over possible plans; `None` where none is finite."""
         for i in np.argsort(values, kind="stable"):
             if math.isinf(values[i]):
                 break

@@ -251,3 +251,35 @@ def test_a_straggler_is_a_stage_whose_options_all_take_longer_at_the_same_power(
 
     assert other.operations == one.operations
     assert (other.time_s, other.energy_j) == (one.time_s, one.energy_j)
+
+
+def test_nearly_every_tiny_pipeline_is_planned_at_its_optimum() -> None:
+    random = np.random.default_rng(0)
+    wish = PipelineRequest(
+        shape=PipelineShape(stage_count=2, micro_batch_count=2), blocking_power_w=80.0
+    )
+    excess = []
+    for _ in range(40):
+        found = tuple(
+            StageProfile(
+                stage=stage,
+                instruction=instruction,
+                options=tuple(
+                    OperationOption(time_s=time_s, energy_j=time_s * power_w)
+                    for time_s, power_w in zip(
+                        random.uniform(0.5, 2.0, OPTION_COUNT).tolist(),
+                        random.uniform(90.0, 400.0, OPTION_COUNT).tolist(),
+                        strict=True,
+                    )
+                ),
+            )
+            for stage in (0, 1)
+            for instruction in Instruction
+        )
+        times, energies = all_plans(found, wish)
+        max_time_s = float(times.min() + random.uniform() * (times.max() - times.min()))
+        plan = plan_pipeline(found, replace(wish, max_time_s=max_time_s), profile_name="tiny")
+        excess.append(plan.energy_j / energies[times <= max_time_s * (1 + 1e-12)].min() - 1.0)
+
+    assert np.mean(np.array(excess) < 1e-9) >= 0.9
+    assert max(excess) < 0.05

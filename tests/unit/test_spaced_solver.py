@@ -127,6 +127,30 @@ def test_plans_are_possible_where_sums_of_times_are_rounded(node_s: float, node_
     assert ideal_j <= min(energies_j) <= ideal_j + node_count
 
 
+def test_rounding_in_running_sums_loses_no_plan() -> None:
+    """Staying at HIGH costs one unit in the last place less if it counts as a change."""
+    absent = math.inf
+    chain = chain_of(
+        [
+            [1.0, absent],
+            [2.481067381153851, absent],
+            [8.0, 5.659742108836776],
+            [1.0073081149720995, 5.0],
+            [2.0, 1.0],
+        ],
+        [[1.0, absent], [1.0, absent], [2.0, 6.0], [1.0, 1.0], [8.0, 3.0]],
+        uniform("m", "test", dwell_s=2.0),
+        HIGH,
+        OperatingPoint(sm_clock_mhz=1000, mem_clock_mhz=5001),
+    )
+
+    answer = SpacedSolver(chain).least(2.0)
+
+    time_s, energy_j = chain.totals(answer.choices[0])
+    assert [0, 0, 1, 0, 0] == answer.choices[0].tolist()
+    assert answer.bound == pytest.approx(energy_j + 2.0 * time_s, rel=1e-9)
+
+
 def test_a_cycle_too_large_to_close_still_has_plans_and_a_bound() -> None:
     rng = np.random.default_rng(7)
     points = tuple(

@@ -8,17 +8,17 @@ import numpy as np
 
 from joulewise.domain.plan import FrontierPoint, PlanRequest, Scope
 from joulewise.domain.sweep import FloatTable, IntTable
-from joulewise.plan.chain.frontiers import chain_totals
+from joulewise.plan.chain.frontiers import chain_totals, quick_totals
 from joulewise.plan.chain.problem import Chain
 from joulewise.plan.changes import ChangeCosts
 from joulewise.plan.options import Options, Relaxation, options_of, relaxation_of
-from joulewise.plan.solve import solve
+from joulewise.plan.solve import BUDGET_TOLERANCE_RATIO, chain_of
 from joulewise.plan.table import PlanTable
 
 _EXACT_COUNT = 5_000
 _NEIGHBOUR_STEPS = 8
 _SAME_RATIO = 1e-12
-_SLOWDOWN_COUNT = 32
+_SLOWDOWN_COUNT = 16
 
 _Totals = tuple[FloatTable, FloatTable]
 
@@ -43,8 +43,8 @@ def frontier(
     which a class changes its point. Exact.
 
     Where changes of the point cost something, *global* holds supported plans around the cycle,
-    the single points, and mixtures of neighbouring plans; *local* holds the plan that `solve` finds
-    as it comes for each of a few dozen tolerated slowdowns.
+    the single points, and mixtures of neighbouring plans; *local* holds a plan for each of a few
+    dozen tolerated slowdowns, kept by every class and by the total with its changes.
 
     Args:
         table: From `plan_table`.
@@ -92,19 +92,19 @@ def _with_changes(
                 max_region_count=max_region_count,
             )
         )
-    found = [
-        solve(
-            table,
-            PlanRequest(
-                scope=scope,
-                max_slowdown_ratio=float(ratio) - 1.0,
-                max_region_count=max_region_count,
-            ),
-            gap_ratio=None,
+    baseline_s = table.baseline_time_s
+    found = []
+    for ratio in _slowdowns(table).tolist():
+        request = PlanRequest(
+            scope=scope, max_slowdown_ratio=ratio - 1.0, max_region_count=max_region_count
         )
-        for ratio in _slowdowns(table)
-    ]
-    return np.array([one.time_s for one in found]), np.array([one.energy_j for one in found])
+        chain = chain_of(table, request, ratio * (1.0 + BUDGET_TOLERANCE_RATIO))
+        if chain is not None:
+            found.append(quick_totals(chain, ratio * (1.0 + BUDGET_TOLERANCE_RATIO) * baseline_s))
+    totals = [one for one in found if one is not None]
+    return np.array([time_s for time_s, _ in totals]), np.array(
+        [energy_j for _, energy_j in totals]
+    )
 
 
 def _slowdowns(table: PlanTable) -> FloatTable:

@@ -103,7 +103,7 @@ def solve(
     """
     _check(table, request, guard_band_ratio)
     limit_ratio = _limit_ratio(request, guard_band_ratio)
-    chain = _chain(table, request, limit_ratio)
+    chain = chain_of(table, request, limit_ratio)
     if chain is not None:
         budget_s = limit_ratio * table.baseline_time_s
         found = _solve_chain(chain, _EXPONENT[request.objective], budget_s, gap_ratio)
@@ -122,8 +122,11 @@ def solve(
     return _solution(table, request, guard_band_ratio, choice, status, gap_ratio)
 
 
-def _chain(table: PlanTable, request: PlanRequest, limit_ratio: float) -> Chain | None:
-    """The table as a chain; `None` where classes stand alone, for no change costs anything."""
+def chain_of(table: PlanTable, request: PlanRequest, limit_ratio: float) -> Chain | None:
+    """The table as a chain; `None` where classes stand alone, for no change costs anything.
+
+    With a local scope, cells beyond `limit_ratio` x their class's baseline are absent.
+    """
     if table.changes is None or (table.changes.is_free and request.max_region_count is None):
         return None
     is_allowed = np.isfinite(table.time_s)
@@ -291,5 +294,5 @@ def _infeasible(
 
 def _least_time_s(table: PlanTable, request: PlanRequest, limit_ratio: float) -> float:
     """Time of the fastest plan, changes included where they count."""
-    chain = _chain(table, request, limit_ratio)
+    chain = chain_of(table, request, limit_ratio)
     return float(table.time_s.min(axis=1).sum()) if chain is None else least_time_s(chain)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from joulewise.domain.sweep import IntTable
 from joulewise.plan.table import PlanTable
@@ -12,13 +11,13 @@ _WARM_COUNT = 2
 _COUNTED_COUNT = 6
 
 
-@dataclass(slots=True, kw_only=True)
 class _Clocks:
     """The column in force, and the one asked for with the time until it is in force."""
 
-    column: int
-    asked: int
-    wait_s: float = math.inf
+    def __init__(self, column: int) -> None:
+        """Start with a point that has long been in force."""
+        self.column = self.asked = column
+        self.wait_s = math.inf
 
     def ask(self, column: int, lag_s: float) -> None:
         """Ask for a point; a request that is not in force yet is replaced."""
@@ -59,7 +58,7 @@ def late_totals(table: PlanTable, choice: IntTable, lag_s: float) -> tuple[float
 
     Returns `None` where a launch meets a point at which it was never measured.
     """
-    clocks = _Clocks(column=int(choice[-1]), asked=int(choice[-1]))
+    clocks = _Clocks(int(choice[-1]))
     times, energies, columns = table.time_s.tolist(), table.energy_j.tolist(), choice.tolist()
     total_s = total_j = 0.0
     for iteration in range(_WARM_COUNT + _COUNTED_COUNT):

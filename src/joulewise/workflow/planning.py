@@ -142,16 +142,19 @@ def planned_points(plan: Plan) -> tuple[PlannedPoint, ...]:
     )
 
 
-def frontier_of(job: FrontierJob) -> FrontierResult:
+def frontier_of(job: FrontierJob, progress: Progress = no_progress) -> FrontierResult:
     """The whole energy-time frontier of a sweep file. Raises InputError, PlanError."""
     transition = load_optional_transition(job.transition)
     sweep = read_sweep(job.sweep)
     launches = load_optional_workload(job.workload)
     refuse_other_size(sweep.source.workload, launches, job.sweep)
+    progress("planning at every budget", 0, 1)
     table = plan_table(sweep, launches, job.granularity, transition)
-    return FrontierResult(
+    result = FrontierResult(
         workload=launches.name if launches is not None else EACH_KERNEL_ONCE,
         transition=None if transition is None else transition.name,
         points=frontier(table),
         caveats=frontier_caveats(sweep, job.granularity, transition),
     )
+    progress("planning at every budget", 1, 1)
+    return result

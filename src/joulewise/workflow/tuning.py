@@ -212,9 +212,7 @@ def rival_cells(
         for best in (best_static, best_pass_level):
             rival = best(table, limit + margin)
             if rival is not None:
-                for launch, own_class in zip(
-                    workload.launches, rival.launch_classes, strict=True
-                ):
+                for launch, own_class in zip(workload.launches, rival.launch_classes, strict=True):
                     cells[launch.kernel, rival.points[own_class]] = None
     return tuple(cells)
 

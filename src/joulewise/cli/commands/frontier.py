@@ -13,6 +13,7 @@ from joulewise.cli.options import (
     Transition,
 )
 from joulewise.cli.outcome import Outcome, finish
+from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import print_caveats, say, table
 from joulewise.cli.sentences import frontier_rows
 from joulewise.cli.values import caveat_kinds
@@ -33,7 +34,9 @@ def frontier(
     job = FrontierJob(
         sweep=sweep, workload=workload, granularity=granularity, transition=transition
     )
-    result = frontier_of(job)
+    is_long = transition is not None or granularity is Granularity.REGION
+    with progress_bars(is_shown=is_long and not as_json) as progress:
+        result = frontier_of(job, progress)
     counted = (
         "" if result.transition is None else f", changes counted as {result.transition!r} says"
     )

@@ -55,30 +55,34 @@ def replay(
         print_caveats(console, result.caveats)
         say(console, _sentence(result))
 
-    window = result.window
     outcome = Outcome(
         status=Status.FEASIBLE,
         render=render,
-        time_s=window.time_s,
-        energy_j=window.energy_j,
+        time_s=result.window.time_s,
+        energy_j=result.window.energy_j,
         caveats=result.caveats,
-        extra={
-            "workload": result.plan.workload,
-            "device": result.device,
-            "device_name": result.device_name,
-            "transition": None if result.transition is None else result.transition.name,
-            "predicted_time_s": result.predicted_time_s,
-            "predicted_energy_j": result.predicted_energy_j,
-            "time_difference_ratio": result.time_difference_ratio,
-            "energy_difference_ratio": result.energy_difference_ratio,
-            "change_count": len(change_indices(result.plan)),
-            "iteration_count": window.iteration_count,
-            "request_count": window.request_count,
-            "late_count": window.late_count,
-            "skipped_count": window.skipped_count,
-        },
+        extra=_extra(result),
     )
     finish(outcome, as_json=as_json, fail_on=wanted)
+
+
+def _extra(result: ReplayResult) -> dict[str, object]:
+    window = result.window
+    return {
+        "workload": result.plan.workload,
+        "device": result.device,
+        "device_name": result.device_name,
+        "transition": None if result.transition is None else result.transition.name,
+        "predicted_time_s": result.predicted_time_s,
+        "predicted_energy_j": result.predicted_energy_j,
+        "time_difference_ratio": result.time_difference_ratio,
+        "energy_difference_ratio": result.energy_difference_ratio,
+        "change_count": len(change_indices(result.plan)),
+        "iteration_count": window.iteration_count,
+        "request_count": window.request_count,
+        "late_count": window.late_count,
+        "skipped_count": window.skipped_count,
+    }
 
 
 def _rows(result: ReplayResult) -> Iterator[tuple[str, ...]]:

@@ -34,6 +34,26 @@ from joulewise.workflow.transition_cost import (
     transition_costs,
 )
 
+Latencies = Annotated[
+    str,
+    typer.Option(
+        "--latencies",
+        envvar="JOULEWISE_LATENCIES",
+        metavar="TIME,…",
+        help="What one change may take.",
+    ),
+]
+Power = Annotated[
+    float, typer.Option("--power", envvar="JOULEWISE_POWER", help="W that a stalled GPU draws.")
+]
+Model = Annotated[
+    LatencyModel,
+    typer.Option(
+        "--model",
+        envvar="JOULEWISE_MODEL",
+        help="Whether the GPU waits (stall), or the new point comes late (lag).",
+    ),
+]
 _COLUMNS = (
     "latency",
     "saving",
@@ -51,27 +71,9 @@ def transition_cost(
     sweep: SweepFile,
     workload: OptionalWorkload = None,
     max_slowdown: MaxSlowdown = None,
-    latencies: Annotated[
-        str,
-        typer.Option(
-            "--latencies",
-            envvar="JOULEWISE_LATENCIES",
-            metavar="TIME,…",
-            help="What one change may take.",
-        ),
-    ] = DEFAULT_LATENCIES,
-    power: Annotated[
-        float,
-        typer.Option("--power", envvar="JOULEWISE_POWER", help="W that a stalled GPU draws."),
-    ] = STALL_POWER_W,
-    model: Annotated[
-        LatencyModel,
-        typer.Option(
-            "--model",
-            envvar="JOULEWISE_MODEL",
-            help="Whether the GPU waits (stall), or the new point comes late (lag).",
-        ),
-    ] = LatencyModel.STALL,
+    latencies: Latencies = DEFAULT_LATENCIES,
+    power: Power = STALL_POWER_W,
+    model: Model = LatencyModel.STALL,
     out: FigureOut = None,
     as_json: AsJson = False,
     fail_on: FailOn = None,
@@ -101,20 +103,23 @@ def transition_cost(
         status=Status.FEASIBLE,
         render=render,
         caveats=costs.caveats,
-        extra={
-            "workload": costs.workload,
-            "device_name": costs.device_name,
-            "model": costs.model,
-            "stall_power_w": costs.stall_power_w,
-            "max_slowdown_ratio": costs.max_slowdown_ratio,
-            "baseline_time_s": costs.baseline_time_s,
-            "baseline_energy_j": costs.baseline_energy_j,
-            "static_point": costs.static_point,
-            "rows": costs.rows,
-            "figure": None if out is None else str(out),
-        },
+        extra={**_extra(costs), "figure": None if out is None else str(out)},
     )
     finish(outcome, as_json=as_json, fail_on=wanted)
+
+
+def _extra(costs: TransitionCosts) -> dict[str, object]:
+    return {
+        "workload": costs.workload,
+        "device_name": costs.device_name,
+        "model": costs.model,
+        "stall_power_w": costs.stall_power_w,
+        "max_slowdown_ratio": costs.max_slowdown_ratio,
+        "baseline_time_s": costs.baseline_time_s,
+        "baseline_energy_j": costs.baseline_energy_j,
+        "static_point": costs.static_point,
+        "rows": costs.rows,
+    }
 
 
 def _rows(costs: TransitionCosts) -> Iterator[tuple[str, ...]]:

@@ -32,6 +32,15 @@ from joulewise.workflow.transitions_measuring import (
     measure_transitions_to_file,
 )
 
+Kernel = Annotated[
+    str | None,
+    typer.Option(
+        "--kernel",
+        envvar="JOULEWISE_KERNEL",
+        help="Kernel that runs meanwhile. Default: the shortest that keeps a GPU busy.",
+    ),
+]
+
 
 def transitions(as_json: AsJson = False, fail_on: FailOn = None) -> None:
     """List the transition presets that --transition takes, with their sources."""
@@ -49,14 +58,7 @@ def transitions(as_json: AsJson = False, fail_on: FailOn = None) -> None:
 def measure_transitions(
     device: Device = DEFAULT_DEVICE,
     workload: Workload = DEFAULT_WORKLOAD,
-    kernel: Annotated[
-        str | None,
-        typer.Option(
-            "--kernel",
-            envvar="JOULEWISE_KERNEL",
-            help="Kernel that runs meanwhile. Default: the shortest that keeps a GPU busy.",
-        ),
-    ] = None,
+    kernel: Kernel = None,
     sm_clocks: SmClocks = None,
     mem_clocks: MemClocks = None,
     out: TransitionOut = DEFAULT_TRANSITION,

@@ -17,10 +17,10 @@ from joulewise.plan.chain.passes import Layers
 from joulewise.plan.chain.problem import Chain
 from joulewise.plan.chain.stalled import StalledSolver
 
-LABEL_COUNT = 20_000_000
-"""Partial plans kept in all; beyond them the least promising go, and the bound says so."""
+LABEL_COUNT = 10_000_000
+"""Partial plans looked at in all; what is beyond is left open, and the bound says so."""
 
-_WIDTH_COUNT = 100_000
+_WIDTH_COUNT = 10_000
 _CELL_COUNT = 40_000_000
 _COUNTED_CHANGES = 4
 _MOST_REGIONS = 16
@@ -88,10 +88,10 @@ class Closer:
     def _layers(self) -> Layers | None:
         """How far changes are counted; `None` where the chain is too large to close."""
         limit, node_count = self._chain.max_region_count, self._solver.time_s.shape[0]
-        layers = Layers(count=_COUNTED_CHANGES)
+        layers = Layers(change_count=_COUNTED_CHANGES)
         if limit is not None and limit < node_count:
-            layers = Layers(count=limit, is_absorbing=False)
-        cell_count = self._solver.time_s.size * (layers.count + 1) * len(_PRICE_FACTORS)
-        if not LEAST_COUNT <= layers.count <= _MOST_REGIONS or cell_count > _CELL_COUNT:
+            layers = Layers(change_count=limit, is_absorbing=False)
+        cell_count = self._solver.time_s.size * (layers.change_count + 1) * len(_PRICE_FACTORS)
+        if not LEAST_COUNT <= layers.change_count <= _MOST_REGIONS or cell_count > _CELL_COUNT:
             return None
         return layers

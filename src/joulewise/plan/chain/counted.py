@@ -85,7 +85,7 @@ def counted_bounds(
         layers: How far to count.
     """
     prices = price_w * _SPAN_RATIO ** np.linspace(-1.0, 1.0, _PRICE_COUNT)
-    tried, duals = np.zeros(0), np.zeros((0, layers.count + 1))
+    tried, duals = np.zeros(0), np.zeros((0, layers.change_count + 1))
     for _ in range(_ROUND_COUNT):
         nodes = nodes_at(solver, tuple(prices.tolist()), layers)
         ends = _ends(nodes)

@@ -11,11 +11,12 @@ import numpy as np
 from joulewise.domain.sweep import FloatTable
 from joulewise.plan.chain.mixing import Goal, Known, known, mixtures
 from joulewise.plan.chain.problem import Chain
-from joulewise.plan.chain.search import single_plans
+from joulewise.plan.chain.search import PriceSearch, single_plans
 from joulewise.plan.chain.solve import solver_of
 
-_EVALUATION_LIMIT = 64
+_EVALUATION_LIMIT = 48
 _SAME_RATIO = 1e-9
+_QUICK_RATIO = 1e-4
 
 
 def chain_totals(chain: Chain) -> tuple[FloatTable, FloatTable]:
@@ -37,6 +38,17 @@ def chain_totals(chain: Chain) -> tuple[FloatTable, FloatTable]:
                 goal = Goal(budget_s=slow.time_s, price_w=price_w)
                 totals += [mixture.totals(goal) for mixture in mixtures(chain, fast, slow)]
     return np.concatenate([t for t, _ in totals]), np.concatenate([e for _, e in totals])
+
+
+def quick_totals(chain: Chain, budget_s: float) -> tuple[float, float] | None:
+    """Time (s) and energy (J) of a plan within a budget, as prices alone find it.
+
+    Returns `None` where there is none.
+    """
+    search = PriceSearch(chain, solver_of(chain), budget_s)
+    search.run(tolerance_ratio=_QUICK_RATIO)
+    best = search.best()
+    return None if best is None else (best.time_s, best.energy_j)
 
 
 def _corners(chain: Chain) -> list[Known]:

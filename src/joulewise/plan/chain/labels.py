@@ -56,7 +56,7 @@ class Labels:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LabelBudget:
-    """How many labels may still be kept in all, and how many after any one node."""
+    """How many labels may still be looked at in all, and how many kept after any one node."""
 
     left_count: int
     width_count: int
@@ -75,7 +75,7 @@ class Walk:
         self._solver, self._nodes, self._start = solver, nodes, start
         self._limit_s = budget_s * (1.0 + _ROUNDING_RATIO)
         self._target_j = target_j
-        self._most_changes = None if nodes.layers.is_absorbing else nodes.layers.count
+        self._most_changes = None if nodes.layers.is_absorbing else nodes.layers.change_count
         final = np.full((nodes.values.shape[1], nodes.values.shape[3]), np.inf)
         final[:, start] = 0.0
         self._after = backward(
@@ -98,6 +98,7 @@ class Walk:
                 continue
             walked = _labels(np.full(targets.size, self._start), own_s[k - 1], own_j[k - 1])
             own, changed = self._changing(k, labels)
+            budget.left_count -= labels.cells.size + own.size + targets.size
             labels = self._arrived(
                 k,
                 (labels, self._changed(labels, own, changed), self._changed(walked, None, targets)),
@@ -159,9 +160,13 @@ class Walk:
             time_s=np.concatenate([part.time_s for part in parts]) + self._solver.time_s[k, cells],
             energy_j=np.concatenate([part.energy_j for part in parts])
             + self._solver.energy_j[k, cells],
-            least_j=np.zeros(0),
+            least_j=np.zeros(cells.size),
             parents=np.concatenate([stayed, parts[1].parents, parts[2].parents]),
         )
+        # What is left by any number of changes is soon told, and excludes most.
+        roughly = self._bounds(self._values(arrived) + self._least_after[k][:, cells])
+        arrived = replace(arrived, least_j=roughly)
+        arrived = arrived.subset(np.flatnonzero(roughly < self._target_j))
         arrived = replace(arrived, least_j=self._least_j(k, arrived))
         arrived = arrived.subset(np.flatnonzero(arrived.least_j < self._target_j))
         return arrived.subset(self._undominated(arrived))
@@ -199,12 +204,11 @@ class Walk:
 
     def _narrow(self, labels: Labels, budget: LabelBudget) -> Labels:
         """Keep the most promising of too many."""
-        limit = min(budget.width_count, budget.left_count)
+        limit = budget.width_count if budget.left_count > 0 else 0
         if labels.cells.size > limit:
             order = np.argsort(labels.least_j, kind="stable")
             self.dropped_j = min(self.dropped_j, float(labels.least_j[order[limit]]))
             labels = labels.subset(np.sort(order[:limit]))
-        budget.left_count -= labels.cells.size
         return labels
 
     def _ended(self, labels: Labels) -> list[IntTable]:

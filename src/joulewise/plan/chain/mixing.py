@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from joulewise.domain.sweep import FloatTable, IntTable
+from joulewise.domain.sweep import BoolTable, FloatTable, IntTable
 from joulewise.plan.chain.problem import Chain
 from joulewise.plan.chain.takeover import may_take_over
 
@@ -52,7 +52,7 @@ class Mixture:
     def __init__(
         self, chain: Chain, base: Known, other: Known, begins: FloatTable, ends: FloatTable
     ) -> None:
-        """`begins` and `ends` are (2, N + 1): time (s) and energy (J) that a boundary adds."""
+        """`begins` and `ends` are (3, N + 1): time (s), energy (J), changes a boundary adds."""
         self._chain, self._base, self._other = chain, base, other
         self._begins, self._ends = begins, ends
 
@@ -69,6 +69,16 @@ class Mixture:
         begin = np.maximum.accumulate(np.where(is_lower, np.arange(begins.size), 0))[:-1]
         added = self._begins[:, begin] + self._ends[:, 1:]
         return self._base.time_s + added[0], self._base.energy_j + added[1]
+
+    def _has_few_changes(self, begins: IntTable, ends: IntTable) -> BoolTable:
+        """(begins, ends) whether an arc leads to no more regions than there may be."""
+        limit = self._chain.max_region_count
+        if limit is None:
+            return np.ones((1, 1), dtype=np.bool_)
+        base = self._base.choice
+        left = limit - np.count_nonzero(base != np.roll(base, 1))
+        added = np.add.outer(self._begins[2, begins], self._ends[2, ends])
+        return np.asarray(added <= left)
 
     def best(self, goal: Goal, *, limit_j: float) -> Known | None:
         """The possible mixture of least energy; `None` where none is below the limit.
@@ -105,6 +115,7 @@ class Mixture:
         is_better = time_s <= goal.budget_s - self._base.time_s
         is_better &= energy_j < limit_j - self._base.energy_j
         is_better &= begins[:, None] < ends[None, :]
+        is_better &= self._has_few_changes(begins, ends)
         flat = np.flatnonzero(is_better)
         values = energy_j.ravel()[flat]
         if flat.size > _CHECKED_COUNT:
@@ -134,10 +145,11 @@ def mixtures(chain: Chain, one: Known, another: Known) -> tuple[Mixture, Mixture
         across[0][:, ~may_take_over(chain, first, second)] = np.inf
         across[1][:, ~may_take_over(chain, second, first)] = np.inf
     nodes = [
-        np.stack([chain.time_s[rows, plan], chain.energy_j[rows, plan]]) for plan in (first, second)
+        np.stack([chain.time_s[rows, plan], chain.energy_j[rows, plan], np.zeros(rows.size)])
+        for plan in (first, second)
     ]
     steps = nodes[1] + within[1][:, :-1] - nodes[0] - within[0][:, :-1]
-    gained = np.concatenate([np.zeros((2, 1)), np.cumsum(steps, axis=1)], axis=1)
+    gained = np.concatenate([np.zeros((3, 1)), np.cumsum(steps, axis=1)], axis=1)
     return (
         Mixture(
             chain,
@@ -157,8 +169,8 @@ def mixtures(chain: Chain, one: Known, another: Known) -> tuple[Mixture, Mixture
 
 
 def _costs(chain: Chain, before: IntTable, after: IntTable) -> FloatTable:
-    """(2, N + 1) time and energy of changing into every node, the first again at the end."""
-    costs = np.stack(chain.changes.of(before, after))
+    """(3, N + 1) time, energy and number of changes into each node, the first one's at the end."""
+    costs = np.stack([*chain.changes.of(before, after), before != after])
     return np.concatenate([costs, costs[:, :1]], axis=1)
 
 

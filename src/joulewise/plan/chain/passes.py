@@ -16,15 +16,15 @@ from joulewise.plan.chain.steps import Steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
-    """How changes are counted: not at all (`count` 0), up to `count`, or with an absorbing end."""
+    """How changes are counted: not at all (0), up to a number, or with an absorbing end."""
 
-    count: int = 0
+    change_count: int = 0
     is_absorbing: bool = True
 
     @property
     def is_counting(self) -> bool:
         """Whether values have a dimension of layers."""
-        return self.count > 0
+        return self.change_count > 0
 
 
 NO_LAYERS = Layers()
@@ -122,7 +122,7 @@ def _layered_path(
         row = steps.to(here)
         row[here] = steps.repeat(here)
         best = (float(values[k, layer, here]), layer, here)
-        is_absorbed = layers.is_absorbing and layer == layers.count
+        is_absorbed = layers.is_absorbing and layer == layers.change_count
         sources = {layer - 1, layer} if is_absorbed else {layer - 1}
         for source in sources - {-1}:
             arriving = values[k, source] + row

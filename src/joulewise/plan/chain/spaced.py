@@ -138,14 +138,14 @@ class _Search:
         self.plans: list[tuple[float, IntTable]] = []
         self.best = math.inf
         self.is_refused = False
-        self._refused_bound = math.inf
+        self._closed_bound = math.inf
         self._branches: list[_Branch] = []
 
     @property
     def bound(self) -> float:
         """No possible plan costs less."""
         left = self._branches[0].bound if self._branches else math.inf
-        return min(self.best, self._refused_bound, left)
+        return min(self.best, self._closed_bound, left)
 
     def run(self) -> None:
         """Search until the cycle is closed or the lanes are spent."""
@@ -233,6 +233,7 @@ class _Search:
                 self._push(_Branch(float(costs[:node].min()), column, branch.first, node - 1))
                 self._push(_Branch(float(costs[node:].min()), column, node, branch.last))
                 return
+            self._closed_bound = min(self._closed_bound, float(costs[node]))
             costs[node] = np.inf
         self._push(_Branch(float(costs.min()), column, branch.first, branch.last))
 
@@ -245,9 +246,7 @@ class _Search:
         lane.costs[is_exact] = np.inf
         node = int(costs.argmin())
         cost = float(costs[node])
-        if self._pays(cost):
-            if self._offer(lane.traced(node)):
-                return
+        self._closed_bound = min(self._closed_bound, cost)
+        if self._pays(cost) and not self._offer(lane.traced(node)):
             # Rounding decides whether the spacing is kept.
             self.is_refused = True
-        self._refused_bound = min(self._refused_bound, cost)

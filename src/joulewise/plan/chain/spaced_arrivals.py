@@ -12,8 +12,8 @@ from joulewise.plan.changes import BOTH, MEMORY, SM, ChangeCosts
 class Arrivals:
     """Minimum over predecessors in O(P), at one price.
 
-    Coming from the point itself counts as a change of one domain: that never pays, for it is
-    the same plan with one change too many.
+    Coming from the point itself may count as a change of any domain: that never pays, for it is
+    the same plan with one change too many, but rounding may prefer it.
     """
 
     def __init__(self, changes: ChangeCosts, rules: SpacingRules, costs: FloatTable) -> None:
@@ -44,7 +44,9 @@ class Arrivals:
         """
         is_same_sm = self.changes.sm_groups == self.changes.sm_groups[column]
         is_same_memory = self.changes.mem_groups == self.changes.mem_groups[column]
-        is_allowed = np.stack([is_same_memory, is_same_sm, ~is_same_sm & ~is_same_memory])
+        is_other = ~is_same_sm & ~is_same_memory
+        is_other[column] = True
+        is_allowed = np.stack([is_same_memory, is_same_sm, is_other])
         return np.where(is_allowed, self.costs[:, column][:, None], np.inf)
 
     @property

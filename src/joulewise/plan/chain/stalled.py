@@ -113,7 +113,7 @@ class _Tries:
 
     def __init__(self, nodes: FloatTable, steps: Steps, layers: Layers) -> None:
         self._nodes, self._steps, self._layers = nodes, steps, layers
-        cell_count = nodes.size * (layers.count + 1)
+        cell_count = nodes.size * (layers.change_count + 1)
         self.batch_count = max(1, _BATCH_CELL_COUNT // cell_count)
 
     def best(self, starts: IntTable) -> tuple[IntTable, float]:
@@ -132,14 +132,14 @@ def _layers_of(chain: Chain) -> Layers:
     limit, node_count = chain.max_region_count, chain.time_s.shape[0]
     if limit is None or limit >= node_count:
         return NO_LAYERS
-    return Layers(count=limit, is_absorbing=False)
+    return Layers(change_count=limit, is_absorbing=False)
 
 
 def as_layers(values: FloatTable, layers: Layers) -> FloatTable:
     """(..., G) values where nothing has changed yet, with layers where they are counted."""
     if not layers.is_counting:
         return values
-    found = np.full((*values.shape[:-1], layers.count + 1, values.shape[-1]), np.inf)
+    found = np.full((*values.shape[:-1], layers.change_count + 1, values.shape[-1]), np.inf)
     found[..., 0, :] = values
     return found
 

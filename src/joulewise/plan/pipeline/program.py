@@ -66,8 +66,11 @@ class PipelineProgram:
         row_price_w = np.maximum(np.array(solution.row_dual), 0.0)
         count = self._problem.pass_of.size
         price_w = _sums(self._tails, row_price_w, count)
+        # Where waiting costs nothing, nothing is gained by an early end.
+        is_free = self._problem.waiting_power_w == 0.0
+        time_s = limit_s if is_free else float(np.clip(values[0], self._least_time_s, limit_s))
         return Relaxed(
-            time_s=float(np.clip(values[0], self._least_time_s, limit_s)),
+            time_s=time_s,
             duration_s=self._durations_s(values[1 + count :]),
             price_w=price_w,
             bound_j=self._bound_j(row_price_w, price_w, limit_s),

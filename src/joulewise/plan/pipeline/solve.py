@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,6 +32,7 @@ _FRONTIER_PLAN_COUNT = 24
 # Budgets that a frontier rounds side by side: many calls made one, within bounded memory.
 _BATCH_COUNT = 25
 _LEAST_POINT_COUNT = 2
+_LATER_RATIOS = (1.0, 1.01, 1.05)
 
 
 def plan_pipeline(
@@ -63,9 +64,10 @@ def plan_pipeline(
     baseline = _baseline(problem)
     limit_s = _limit_s(request.max_time_s, problem, baseline)
     relaxed = PipelineProgram(problem).solve(limit_s)
-    places = rounded(problem, [relaxed], plan_count=_PLAN_COUNT)[0]
-    choice = problem.indices(places)
-    found = _totals(problem, choice)
+    ends = _later(relaxed, limit_s)
+    choices = rounded(problem, ends, plan_count=_PLAN_COUNT if len(ends) == 1 else _PLAN_COUNT // 2)
+    candidates = [_totals(problem, problem.indices(places)) for places in choices]
+    found = min(candidates, key=lambda totals: totals.energy_j)
     is_baseline_allowed = baseline.time_s <= limit_s * (1.0 + TIME_TOLERANCE_RATIO)
     if is_baseline_allowed and not found.energy_j < baseline.energy_j * (1.0 - ROUNDING_RATIO):
         found, status = baseline, Status.NO_GAIN
@@ -205,6 +207,15 @@ def _longest_s(request: PipelineRequest, problem: PipelineProblem, baseline: _To
         return _limit_s(request.max_time_s, problem, baseline)
     frugal = np.array([options.indices[-1] for options in problem.passes])
     return problem.totals(frugal[problem.pass_of])[0]
+
+
+def _later(relaxed: Relaxed, limit_s: float) -> list[Relaxed]:
+    """The same optimum with later ends, where the budget leaves time that it does not use.
+
+    Options being what they are, a whole plan may do better with a little more time.
+    """
+    ends_s = (min(limit_s, relaxed.time_s * ratio) for ratio in _LATER_RATIOS)
+    return [replace(relaxed, time_s=end_s) for end_s in dict.fromkeys(ends_s)]
 
 
 def _gap_ratio(energy_j: float, bound_j: float) -> float:
