@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.plan_tables import granularities, jobs, random_table, scopes, sweeps
+from tests.plan_tables import granularities, jobs, random_table, ratios, scopes, sweeps
 
 from joulewise.domain.errors import InfeasibleBudget
 from joulewise.domain.plan import FrontierPoint, Granularity, PlanRequest, Scope
@@ -21,7 +21,7 @@ from joulewise.plan.table import plan_table
 
 
 @settings(max_examples=150, deadline=None)
-@given(jobs(), granularities, st.floats(-0.3, 0.8))
+@given(jobs(), granularities, ratios(-0.3, 0.8))
 def test_a_small_frontier_is_exactly_what_solving_for_every_budget_finds(
     job: tuple[Sweep, Workload], granularity: Granularity, budget: float
 ) -> None:
@@ -40,7 +40,7 @@ def test_a_small_frontier_is_exactly_what_solving_for_every_budget_finds(
 
 
 @settings(max_examples=150, deadline=None)
-@given(jobs(), granularities, st.floats(0.0, 0.8))
+@given(jobs(), granularities, ratios(0.0, 0.8))
 def test_the_local_frontier_holds_what_solving_locally_finds(
     job: tuple[Sweep, Workload], granularity: Granularity, budget: float
 ) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.plan_tables import granularities, jobs, random_table, scopes
+from tests.plan_tables import granularities, jobs, random_table, ratios, scopes
 
 from joulewise.domain.errors import InfeasibleBudget
 from joulewise.domain.plan import Granularity, Objective, PlanRequest, Scope, Status
@@ -22,7 +22,7 @@ from joulewise.plan.table import PlanTable, plan_table
 
 EXPONENTS = {Objective.ENERGY: 0, Objective.MIN_ENERGY: 0, Objective.EDP: 1, Objective.ED2P: 2}
 
-budgets = st.none() | st.floats(min_value=-0.4, max_value=0.8)
+budgets = st.none() | ratios(-0.4, 0.8)
 objectives = st.sampled_from(Objective)
 
 
@@ -150,7 +150,7 @@ def _every_sum(table: PlanTable, budget_s: float) -> float | None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 10**6), objectives, scopes, st.floats(1e-6, 1e6), st.floats(0.0, 0.3))
+@given(st.integers(0, 10**6), objectives, scopes, st.floats(1e-6, 1e6), ratios(0.0, 0.3))
 def test_scaling_all_energies_changes_no_plan(
     seed: int, objective: Objective, scope: Scope, scale: float, budget: float
 ) -> None:
@@ -171,7 +171,7 @@ def test_scaling_all_energies_changes_no_plan(
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), scopes, st.lists(st.floats(-0.1, 0.6), min_size=2, max_size=6))
+@given(st.integers(0, 10**6), scopes, st.lists(ratios(-0.1, 0.6), min_size=2, max_size=6))
 def test_relaxing_the_budget_never_costs_energy(
     seed: int, scope: Scope, budget_list: list[float]
 ) -> None:
@@ -188,9 +188,7 @@ def test_relaxing_the_budget_never_costs_energy(
 
 
 @settings(max_examples=100, deadline=None)
-@given(
-    jobs(), objectives, scopes, granularities, st.none() | st.floats(0.0, 0.5), st.floats(0, 0.1)
-)
+@given(jobs(), objectives, scopes, granularities, st.none() | ratios(0.0, 0.5), ratios(0.0, 0.1))
 def test_no_plan_is_worse_than_the_baseline_in_its_own_table(
     job: tuple[Sweep, Workload],
     objective: Objective,
@@ -214,7 +212,7 @@ def test_no_plan_is_worse_than_the_baseline_in_its_own_table(
 
 
 @settings(max_examples=100, deadline=None)
-@given(jobs(), st.floats(-0.3, 0.5))
+@given(jobs(), ratios(-0.3, 0.5))
 def test_a_kernel_plan_is_never_worse_than_the_best_static_point_or_passes(
     job: tuple[Sweep, Workload], budget: float
 ) -> None:
@@ -231,7 +229,7 @@ def test_a_kernel_plan_is_never_worse_than_the_best_static_point_or_passes(
 
 
 @settings(max_examples=100, deadline=None)
-@given(jobs(), st.floats(-0.3, 0.5))
+@given(jobs(), ratios(-0.3, 0.5))
 def test_statics_from_a_kernel_table_equal_those_from_the_sweep(
     job: tuple[Sweep, Workload], budget: float
 ) -> None:

@@ -81,6 +81,30 @@ def test_each_domain_waits_for_its_own_lag() -> None:
     assert answer.bound == pytest.approx(32.0, rel=1e-9)
 
 
+@pytest.mark.parametrize(("single", "both"), [((0.1, 5.0), (0.1, 0.0)), ((10.0, 0.0), (0.1, 0.0))])
+def test_a_change_of_one_domain_is_never_taken_for_a_cheaper_one_of_both(
+    single: tuple[float, float], both: tuple[float, float]
+) -> None:
+    """A change of both clocks takes less energy, or waits less, than one of a single clock."""
+    costs = {TransitionDomain.SM: single, TransitionDomain.MEMORY: single}
+    costs[TransitionDomain.BOTH] = both
+    model = TransitionModel(
+        name="m",
+        source="test",
+        costs=tuple(
+            TransitionCost(domain=domain, lag_s=lag_s, energy_j=energy_j)
+            for domain, (lag_s, energy_j) in costs.items()
+        ),
+    )
+    energy_j = [[1.0, 4.0, 9.0], [3.5, 1.0, 9.0]]
+    chain = chain_of([[1.0] * 3] * 2, energy_j, model, HIGH, LOW, SLOW_MEMORY)
+
+    answer = SpacedSolver(chain).least(0.0)
+
+    assert [0, 0] == answer.choices[0].tolist()
+    assert answer.bound == pytest.approx(4.5, rel=1e-9)
+
+
 def test_a_cell_that_is_absent_is_never_run() -> None:
     chain = wishes(uniform("m", "test", lag_s=1.5))
     absent = np.array(chain.time_s)
