@@ -26,6 +26,7 @@ from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.sweep import FloatTable, Sweep, SweepSource
 from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import Launch, Pass
+from joulewise.report.compare import equal_slowdown_ratio
 from joulewise.report.inputs import Provenance, ReportInputs
 
 SM_CLOCKS_MHZ: tuple[int | None, ...] = (None, 630, 1050, 1470, 1890)
@@ -61,12 +62,20 @@ def sample_inputs(wish: Wish) -> ReportInputs:
     plan = _plan(wish, sweep, launches)
     by_kernel = [{launch.kernel} for launch in launches]
     by_pass = [{other.kernel for other in launches if other.pass_ is p} for p in Pass]
+    verification = _verification(plan) if wish.is_verified else None
+    limit_ratio = equal_slowdown_ratio(plan, verification)
+    passes = _frontier(sweep, launches, [kernels for kernels in by_pass if kernels])
     return ReportInputs(
         plan=plan,
         sweep=sweep,
-        verification=_verification(plan) if wish.is_verified else None,
+        verification=verification,
         kernel_frontier=_frontier(sweep, launches, by_kernel),
-        pass_frontier=_frontier(sweep, launches, [kernels for kernels in by_pass if kernels]),
+        pass_frontier=passes,
+        best_pass=min(
+            (trade for trade in passes if trade.slowdown_ratio <= limit_ratio),
+            key=lambda trade: trade.energy_j,
+            default=None,
+        ),
         provenance=Provenance(joulewise_version="0.1.0", written_on="2026-01-31", seed=7),
     )
 

@@ -68,9 +68,9 @@ def test_rivals_are_the_cheapest_within_the_slowdown_of_the_plan(make_inputs: Ma
     assert by_role[Role.BEST_STATIC].energy_j == min(
         static.energy_j for static in statics if static.slowdown_ratio <= limit_ratio
     )
-    assert by_role[Role.BEST_PASS].energy_j == min(
-        trade.energy_j for trade in inputs.pass_frontier if trade.slowdown_ratio <= limit_ratio
-    )
+    assert inputs.best_pass is not None
+    assert inputs.best_pass.slowdown_ratio == by_role[Role.BEST_PASS].slowdown_ratio
+    assert inputs.best_pass.energy_j == pytest.approx(by_role[Role.BEST_PASS].energy_j)
 
 
 def test_rivals_get_the_time_that_the_plan_in_truth_took(make_inputs: Make) -> None:
@@ -89,8 +89,7 @@ def test_a_plan_without_budget_is_compared_at_its_own_slowdown(make_inputs: Make
 def test_a_rival_that_cannot_keep_up_has_no_row(make_inputs: Make) -> None:
     inputs = make_inputs(is_verified=False, max_slowdown_ratio=-0.5)
     fast = replace(inputs.plan, slowdown_ratio=0.5)
-    slow = FrontierPoint(time_s=1.0, energy_j=1.0, slowdown_ratio=0.9, saving_ratio=0.1)
-    rushed = replace(inputs, plan=fast, pass_frontier=(slow,))
+    rushed = replace(inputs, plan=fast, best_pass=None)
     assert _roles(rushed) == [Role.BASELINE, Role.PROMISED]
 
 

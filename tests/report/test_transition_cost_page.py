@@ -35,8 +35,15 @@ def row(latency_s: float, saving: float | None, naive: float, slow: float) -> Tr
         naive_saving_ratio=naive,
         naive_slowdown_ratio=slow,
         naive_change_count=800,
+        naive_bound_gap_ratio=None,
+        naive_time_s=slow,
+        naive_energy_j=100.0 * (1.0 - naive),
         static_saving_ratio=0.05,
         static_slowdown_ratio=0.98,
+        static_change_count=0,
+        static_bound_gap_ratio=0.1,
+        static_time_s=0.98,
+        static_energy_j=95.0,
     )
 
 
@@ -119,6 +126,15 @@ def test_rows_without_a_plan_have_no_mark() -> None:
 
     assert 4 == len(go.Figure(transition_cost_figure(costs)).data[0].x)
     assert ">none<" in render_transition_cost(costs)
+
+
+def test_a_gap_is_told_down_to_the_tolerance_and_where_none_was_proven() -> None:
+    tight = replace(COSTS.rows[0], bound_gap_ratio=0.00097)
+    unproven = replace(COSTS.rows[1], bound_gap_ratio=None)
+    page = render_transition_cost(replace(COSTS, rows=(tight, unproven)))
+
+    assert ">0.097\N{NARROW NO-BREAK SPACE}%<" in page
+    assert ">unproven<" in page
 
 
 def test_one_latency_of_0_can_be_drawn() -> None:

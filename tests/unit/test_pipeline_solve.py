@@ -13,6 +13,7 @@ import pytest
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InfeasibleBudget, PlanError
 from joulewise.domain.pipeline import (
+    BoundPoint,
     Instruction,
     OperationOption,
     PipelineRequest,
@@ -197,6 +198,74 @@ def test_a_profile_without_choice_has_a_frontier_of_one_point() -> None:
 
     assert [8.0] == [point.time_s for point in points]
     assert 0.0 == points[0].saving_ratio
+
+
+def test_the_bound_holds_for_ways_to_run_that_are_no_options() -> None:
+    # Cheaper at 1.3 s than any option: plans cannot take it, bounds must not lie above it.
+    richer = tuple(
+        replace(p, bound_points=(BoundPoint(time_s=1.3, energy_j=220.0),)) for p in profiles(1)
+    )
+    cheaper = tuple(
+        replace(p, options=(*OPTIONS, OperationOption(time_s=1.3, energy_j=220.0)))
+        for p in profiles(1)
+    )
+    wish = replace(request(1, 3), max_time_s=7.8)
+
+    plan, best = (plan_pipeline(found, wish, profile_name="x") for found in (richer, cheaper))
+    poorer = plan_pipeline(profiles(1), wish, profile_name="x")
+
+    assert poorer.energy_j == plan.energy_j
+    assert best.energy_j < poorer.bound_j
+    assert plan.bound_j <= best.energy_j
+    assert Status.FEASIBLE is plan.status
+
+
+def test_kernel_level_plans_do_not_interleave() -> None:
+    launches = (
+        PlannedLaunch(kernel="k", pass_=Pass.FORWARD, point=OperatingPoint(sm_clock_mhz=900)),
+    )
+    nested = tuple(
+        replace(p, options=(*OPTIONS[:4], replace(OPTIONS[4], launches=launches)))
+        for p in profiles()
+    )
+    shape = PipelineShape(
+        stage_count=2,
+        micro_batch_count=4,
+        schedule=PipelineSchedule.INTERLEAVED,
+        chunk_count=2,
+    )
+
+    with pytest.raises(PlanError, match="stage 0 runs kernel-level plans") as caught:
+        plan_pipeline(nested, replace(request(), shape=shape), profile_name="x")
+
+    assert "schedule" == caught.value.field
+
+
+def test_a_frontier_tells_of_every_budget_twice_and_of_stages_that_change_clocks() -> None:
+    told: list[tuple[str, int, int]] = []
+    alone = tuple(replace(p, options=OPTIONS[1:2], baseline_index=0) for p in profiles())
+
+    points = pipeline_points(
+        profiles(),
+        request(),
+        budgets_s=[8.5, 9.0, 99.0],
+        progress=lambda what, done_count, total_count: told.append((what, done_count, total_count)),
+    )
+
+    assert ("pipeline frontier", 0, 6) == told[0]
+    assert ("pipeline frontier", 6, 6) == told[-1]
+    assert len(told) >= 5
+    assert [2, 2, 0] == [point.changing_stage_count for point in points]
+    assert [0] == [
+        point.changing_stage_count for point in pipeline_frontier(alone, request(), point_count=3)
+    ]
+
+
+def test_a_budget_just_below_the_fastest_is_told_apart_from_it() -> None:
+    tight = replace(request(), max_time_s=8.0 - 1e-9)
+
+    with pytest.raises(InfeasibleBudget, match=r"in 7.999999999 s: .* it takes 8 s"):
+        plan_pipeline(profiles(), tight, profile_name="tight")
 
 
 def test_a_budget_below_the_fastest_says_what_the_fastest_takes() -> None:

@@ -99,6 +99,18 @@ def test_scatter_without_a_guard_band_is_selection_bias() -> None:
     assert guarded.guard_band_ratio == 0.001
 
 
+def test_windows_that_agree_to_the_last_digit_are_no_luck() -> None:
+    silent = replace(sweep(std=0.0), window_count=np.full((2, 3), 3))
+    once = replace(sweep(std=0.0), window_count=np.ones((2, 3), dtype=np.int64))
+
+    assert CaveatKind.SELECTION_BIAS not in kinds(
+        make_plan(silent, ITERATION, PlanRequest(), sweep_sha256=HASH).caveats
+    )
+    assert CaveatKind.SELECTION_BIAS in kinds(
+        make_plan(once, ITERATION, PlanRequest(), sweep_sha256=HASH).caveats
+    )
+
+
 def test_one_point_for_all_needs_no_transition() -> None:
     request = PlanRequest(granularity=Granularity.ITERATION)
     plan = make_plan(sweep(), ITERATION, request, sweep_sha256=HASH)

@@ -13,13 +13,16 @@ from joulewise.domain.transition import TransitionCost, TransitionDomain, Transi
 from joulewise.domain.transition import uniform_transition as uniform
 from joulewise.plan.chain.problem import Chain
 from joulewise.plan.chain.spaced import SpacedSolver
+from joulewise.plan.chain.spaced_arrivals import Arrivals
 from joulewise.plan.chain.spaced_frame import Frame
 from joulewise.plan.chain.spaced_rules import SpacingRules
+from joulewise.plan.chain.spaced_run import Openings, Run
 from joulewise.plan.changes import change_costs
 
 HIGH = OperatingPoint(sm_clock_mhz=2000)
 LOW = OperatingPoint(sm_clock_mhz=1000)
 SLOW_MEMORY = OperatingPoint(sm_clock_mhz=2000, mem_clock_mhz=5001)
+SLOW = OperatingPoint(sm_clock_mhz=1000, mem_clock_mhz=5001)
 
 
 def chain_of(
@@ -96,8 +99,8 @@ def test_a_change_of_one_domain_is_never_taken_for_a_cheaper_one_of_both(
             for domain, (lag_s, energy_j) in costs.items()
         ),
     )
-    energy_j = [[1.0, 4.0, 9.0], [3.5, 1.0, 9.0]]
-    chain = chain_of([[1.0] * 3] * 2, energy_j, model, HIGH, LOW, SLOW_MEMORY)
+    energy_j = [[1.0, 4.0, 9.0, 9.0], [3.5, 1.0, 9.0, 9.0]]
+    chain = chain_of([[1.0] * 4] * 2, energy_j, model, HIGH, LOW, SLOW_MEMORY, SLOW)
 
     answer = SpacedSolver(chain).least(0.0)
 
@@ -116,6 +119,24 @@ def test_a_cell_that_is_absent_is_never_run() -> None:
 
     assert [0, 0, 1, 1, 0, 0] == answer.choices[0].tolist()
     assert answer.bound == pytest.approx(56.0, rel=1e-9)
+
+
+def test_a_region_never_reaches_back_across_an_absent_cell() -> None:
+    """The third point cannot run the third node, and all it costs up to there is a tie."""
+    absent = math.inf
+    chain = chain_of(
+        [[2.0, 1.0, 3.0], [3.0, 3.0, 3.0], [1.0, 1.0, absent], [2.0, 1.0, 3.0]],
+        [[3.0, 6.0, 4.0], [2.0, 8.0, 3.0], [1.0, 2.0, absent], [7.0, 2.0, 1.0]],
+        uniform("m", "test", lag_s=1.0),
+        HIGH,
+        LOW,
+        OperatingPoint(sm_clock_mhz=1500),
+    )
+
+    answer = SpacedSolver(chain).least(0.0)
+
+    assert [0, 0, 0, 2] == answer.choices[0].tolist()
+    assert answer.bound == pytest.approx(7.0, rel=1e-9)
 
 
 def test_a_single_node_has_nothing_to_change() -> None:
@@ -165,7 +186,7 @@ def test_rounding_in_running_sums_loses_no_plan() -> None:
         [[1.0, absent], [1.0, absent], [2.0, 6.0], [1.0, 1.0], [8.0, 3.0]],
         uniform("m", "test", dwell_s=2.0),
         HIGH,
-        OperatingPoint(sm_clock_mhz=1000, mem_clock_mhz=5001),
+        SLOW,
     )
 
     answer = SpacedSolver(chain).least(2.0)
@@ -195,6 +216,34 @@ def test_a_cycle_too_large_to_close_still_has_plans_and_a_bound() -> None:
     assert chain.is_possible(answer.choices[0])
     assert 1 < np.unique(answer.choices[0]).size
     assert 0.98 * (energy_j + time_s) < answer.bound <= energy_j + time_s
+
+
+def test_a_young_region_takes_the_way_that_its_age_allows() -> None:
+    """Changing both clocks takes 5 s; one after the other takes 1 s each, and 3 J more."""
+    lags_s = (1.0, 1.0, 5.0)
+    model = TransitionModel(
+        name="m",
+        source="test",
+        costs=tuple(
+            TransitionCost(domain=domain, lag_s=lag_s)
+            for domain, lag_s in zip(TransitionDomain, lags_s, strict=True)
+        ),
+    )
+    energy_j = [[1.0, 9.0, 9.0], [1.0, 4.0, 9.0], *([[9.0, 9.0, 1.0]] * 4)]
+    chain = chain_of([[1.0] * 3] * 6, energy_j, model, HIGH, SLOW_MEMORY, SLOW)
+    frame = Frame(chain)
+    rules = SpacingRules(frame, is_strict=False)
+    arrivals = Arrivals(chain.changes, rules, frame.priced_changes(0.0))
+
+    young = Openings(columns=np.array([0]), ages_s=np.array([0.0]))
+    old = Openings(columns=np.array([0]), ages_s=np.array([5.0]))
+    paths = [
+        Run(frame.priced_sums(0.0), arrivals, opening, 1).traced(2, 2, 0).tolist()
+        for opening in (young, old)
+    ]
+
+    assert 0 == frame.cut
+    assert [[0, 1, 2, 2, 2, 2], [0, 0, 2, 2, 2, 2]] == paths
 
 
 def test_too_many_spacings_are_joined_to_the_safe_side() -> None:

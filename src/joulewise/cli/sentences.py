@@ -110,6 +110,6 @@ def _product(plan: Plan) -> str:
 
 def tune_sentence(plan: Plan, seen: Verification, rows: Sequence[ComparisonRow]) -> str:
     """The verdict of `tune`, simulated or measured; the same as on the report."""
-    is_simulated = any(caveat.kind is CaveatKind.SIMULATED_DEVICE for caveat in plan.caveats)
+    is_simulated = any(caveat.kind is CaveatKind.SIMULATED_DEVICE for caveat in seen.caveats)
     origin = f"{'Simulated' if is_simulated else 'Measured on'} {plan.device_name}"
     return f"{origin}. {verdict(plan, seen, rows)}"

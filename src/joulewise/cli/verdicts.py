@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from rich.console import Console
 
 from joulewise.cli.outcome import Outcome
-from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.plan import Granularity, Plan, Status, Verification
 from joulewise.report.regions import change_indices, plan_regions
 
@@ -18,11 +18,8 @@ def plan_caveats(plan: Plan, seen: Verification | None) -> tuple[Caveat, ...]:
     """Doubts of both, one of a kind; once there are fresh runs, 'not verified' does not hold."""
     if seen is None:
         return plan.caveats
-    first: dict[CaveatKind, Caveat] = {}
-    for caveat in (*seen.caveats, *plan.caveats):
-        if caveat.kind is not CaveatKind.NOT_VERIFIED:
-            first.setdefault(caveat.kind, caveat)
-    return tuple(first.values())
+    doubts = (*seen.caveats, *plan.caveats)
+    return first_of_each_kind(*(one for one in doubts if one.kind is not CaveatKind.NOT_VERIFIED))
 
 
 def plan_outcome(

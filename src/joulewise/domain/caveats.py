@@ -47,6 +47,14 @@ class Caveat:
         return _WHY_AND_HELP[self.kind][1]
 
 
+def first_of_each_kind(*caveats: Caveat) -> tuple[Caveat, ...]:
+    """One doubt of a kind, the first, in the order in which kinds first come."""
+    first: dict[CaveatKind, Caveat] = {}
+    for caveat in caveats:
+        first.setdefault(caveat.kind, caveat)
+    return tuple(first.values())
+
+
 _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     CaveatKind.BASELINE_ASSUMED: (
         "Savings are against a setting that is not what users have by default.",

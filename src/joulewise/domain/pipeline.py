@@ -62,17 +62,30 @@ class OperationOption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BoundPoint:
+    """A corner of the convex hull of all ways to run an operation, listed as options or not."""
+
+    time_s: float
+    energy_j: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageProfile:
     """Options of one instruction on one stage, in any order.
 
     `baseline_index` is that of the option that users have today. The stage is all of its chunks:
     with several of them, one operation does an equal share of what an option says.
+
+    Where the options are a sample of a richer choice, as kernel-level plans are, `bound_points`
+    are all corners of that choice's convex hull, in any order: bounds hold for the whole choice,
+    while plans take options only. Empty: the options are all there is.
     """
 
     stage: int
     instruction: Instruction
     options: tuple[OperationOption, ...]
     baseline_index: int = 0
+    bound_points: tuple[BoundPoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +140,11 @@ class KernelPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelinePoint:
-    """One plan on a pipeline's frontier; `bound_j` bounds all plans within `max_time_s`."""
+    """One plan on a pipeline's frontier; `bound_j` bounds all plans within `max_time_s`.
+
+    `changing_stage_count` says on how many stages the plan changes clocks, between operations
+    or within them; `None` in files from before it was counted.
+    """
 
     max_time_s: float
     time_s: float
@@ -135,6 +152,7 @@ class PipelinePoint:
     bound_j: float
     slowdown_ratio: float
     saving_ratio: float
+    changing_stage_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +161,8 @@ class PipelinePlan:
 
     `energy_j` is that of all stages, waiting included: the sum over operations of
     energy - blocking power x time, plus stages x iteration time x blocking power. `bound_j` is
-    what no plan within `max_time_s` can fall below (linear-program bound).
+    what no plan within `max_time_s` can fall below (linear-program bound); where operations run
+    kernel-level plans, no such plans either, be they among the options or not.
 
     `baseline_operations` and `frontier` are what a reader sees beside the plan: the same
     operations at their baseline options, and plans for other times. The planner leaves them

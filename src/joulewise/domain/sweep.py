@@ -80,7 +80,22 @@ class Sweep:
         """Whether savings are against what users have by default."""
         return self.baseline == AUTO
 
+    @property
+    def is_noise_free(self) -> bool:
+        """Whether several windows of every cell agreed to the last digits.
 
+        No device does that; a virtual one without noise does, and a computed table.
+        """
+        if self.time_std_s is None or self.energy_std_j is None or self.window_count is None:
+            return False
+        present = self.is_present
+        is_repeated = bool((self.window_count[present] > 1).all())
+        time = self.time_std_s[present] <= _ROUNDING_RATIO * self.time_s[present]
+        energy = self.energy_std_j[present] <= _ROUNDING_RATIO * self.energy_j[present]
+        return is_repeated and bool(time.all() and energy.all())
+
+
+_ROUNDING_RATIO = 1e-12
 _TABLES = (
     "is_present",
     "time_s",

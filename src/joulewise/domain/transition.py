@@ -72,15 +72,18 @@ class TransitionModel:
     """Costs of all changes of operating point on one device.
 
     Requests are made one at a time: the next once the last is in force. Between two requests
-    at least `dwell_s` pass besides. `source` says where the numbers come from; `is_measured`
-    whether they were measured on the device in question.
+    at least `dwell_s` pass besides. `source` says where the numbers come from; `device_name`
+    on which device they were measured, `None` where on none, and `is_simulated` whether that
+    was a virtual one. Of a measured model the entries with a target were measured, and one
+    without stands for targets that were not.
     """
 
     name: str
     source: str
     costs: tuple[TransitionCost, ...]
     dwell_s: float = 0.0
-    is_measured: bool = False
+    device_name: str | None = None
+    is_simulated: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what is no dwell, and two entries for one change."""

@@ -275,7 +275,8 @@ def _unkept_requests(timing: IterationTiming) -> tuple[Caveat, ...]:
     return (
         Caveat(
             kind=CaveatKind.CLOCK_NOT_HELD,
-            seen=f"of the changes in an iteration {timing.late_count / count:.0f} came late and "
-            f"{timing.skipped_count / count:.0f} fell away, for the last one was not in force",
+            seen=f"of the changes {timing.late_count / count:g} came late and "
+            f"{timing.skipped_count / count:g} fell away per iteration, for the last one was "
+            "not in force",
         ),
     )

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from joulewise.domain.errors import InputError, MeasurementError
 from joulewise.domain.points import OperatingPoint
-from joulewise.domain.ports import Lease, Progress, no_progress
+from joulewise.domain.ports import GpuIdentity, Lease, Progress, no_progress
 from joulewise.domain.session import DeviceSession
-from joulewise.domain.transition import (
-    TransitionCost,
-    TransitionDomain,
-    TransitionModel,
-    changed_domain,
-)
+from joulewise.domain.transition import TransitionCost, TransitionDomain, TransitionModel
 from joulewise.measure.changes import ChangeMeter, MeasuredChange
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.steady import measure_idle_power_w
@@ -28,7 +24,7 @@ def measure_transitions(
     *,
     settings: MeasureSettings,
     progress: Progress = no_progress,
-) -> TransitionModel:
+) -> tuple[TransitionModel, tuple[MeasuredChange, ...]]:
     """Measure what changes between these points cost; see `model_of` for what is made of it.
 
     Args:
@@ -39,6 +35,9 @@ def measure_transitions(
         settings: Windows per pair, their length, warm-up and patience.
         progress: Told after every pair.
 
+    Returns:
+        The model, and the changes that it stands on.
+
     Raises:
         InputError: fewer than two points, or a kernel that cannot run.
         MeasurementError: no change could be seen, or no trustworthy number came out.
@@ -46,7 +45,7 @@ def measure_transitions(
     """
     changes = measure_changes(session, lease, kernel, points, settings=settings, progress=progress)
     stall_power_w = measure_idle_power_w(session.gpu, settings)
-    return model_of(changes, device=session.gpu.identity.name, stall_power_w=stall_power_w)
+    return model_of(changes, session.gpu.identity, stall_power_w=stall_power_w), changes
 
 
 def measure_changes(
@@ -86,72 +85,109 @@ def measure_changes(
 
 
 def model_of(
-    changes: Sequence[MeasuredChange], *, device: str, stall_power_w: float | None
+    changes: Sequence[MeasuredChange], device: GpuIdentity, *, stall_power_w: float | None
 ) -> TransitionModel:
-    """One cost per domain: the largest of the measured pairs, and what was not seen as zero.
+    """Costs by domain and target: the largest of the pairs that have the target as an end.
 
-    A stall or an energy that did not stand out is 0. Where a stall stands out and its energy
-    does not, the energy is the stall at `stall_power_w`, power without load; `None` leaves it
-    at 0. `source` says all of that. Domains that no pair changes have no entry, so that a plan
-    that needs them is refused.
+    An entry without a target, the largest of the domain, stands for targets that were not
+    measured. A stall or an energy that did not stand out is 0. Where a stall stands out and
+    its energy does not, the energy is the stall at `stall_power_w`, power without load; `None`
+    leaves it at 0. `source` says all of that. Domains that no pair changes have no entry, so
+    that a plan that needs them is refused.
 
     Raises:
         MeasurementError: there are no changes.
     """
     if not changes:
         raise MeasurementError("a transition model needs at least one measured change")
-    costs, notes = [], []
+    costs: list[TransitionCost] = []
+    notes = []
     for domain in TransitionDomain:
         own = [change for change in changes if change.domain is domain]
         if not own:
             notes.append(f"{domain}: not measured")
             continue
-        cost, note = _cost_of(domain, own, stall_power_w)
-        costs.append(cost)
-        notes.append(f"{domain}: {note}")
+        costs += _costs_of(domain, own, stall_power_w)
+        notes.append(f"{domain}: {_note(own, stall_power_w)}")
     return TransitionModel(
         name="measured",
-        source=f"measured on {device} with joulewise measure-transitions; {'; '.join(notes)}",
+        source=f"measured on {device.name} with joulewise measure-transitions; {'; '.join(notes)}",
         costs=tuple(costs),
-        is_measured=True,
+        device_name=device.name,
+        is_simulated=device.is_simulated,
     )
 
 
-def domains_between(points: Sequence[OperatingPoint]) -> tuple[TransitionDomain, ...]:
-    """The domains that changes between these points move."""
-    moved = {changed_domain(a, b) for a, b in combinations(points, 2)}
-    return tuple(domain for domain in TransitionDomain if domain in moved)
-
-
-def _cost_of(
+def _costs_of(
     domain: TransitionDomain, own: Sequence[MeasuredChange], stall_power_w: float | None
-) -> tuple[TransitionCost, str]:
-    lag_s = max(change.lag_s for change in own)
-    stalled = [change for change in own if change.is_stall_seen]
-    stall_s = max((change.stall_s for change in stalled), default=0.0)
-    energy_j, energy_note = _energy_of(own, stall_s, stall_power_w)
-    if stalled:
-        least_s = min(change.stall_s for change in stalled)
-        stall_note = f"stall {_ms(least_s)} to {_ms(stall_s)}"
+) -> list[TransitionCost]:
+    """One entry for each target that was measured, and one for the rest."""
+    by_target: dict[OperatingPoint, list[MeasuredChange]] = {}
+    for change in own:
+        for end in (change.before, change.after):
+            by_target.setdefault(_part_of(end, domain), []).append(change)
+    named = [
+        TransitionCost(
+            domain=domain,
+            target=target,
+            lag_s=max(change.lag_s for change in there),
+            stall_s=_stall_s(there),
+            energy_j=_energy_j(there, stall_power_w),
+        )
+        for target, there in by_target.items()
+    ]
+    rest = TransitionCost(
+        domain=domain,
+        lag_s=max(cost.lag_s for cost in named),
+        stall_s=max(cost.stall_s for cost in named),
+        energy_j=max(cost.energy_j for cost in named),
+    )
+    return [*named, rest]
+
+
+def _part_of(point: OperatingPoint, domain: TransitionDomain) -> OperatingPoint:
+    """The clocks of a target that count in a domain."""
+    match domain:
+        case TransitionDomain.SM:
+            return replace(point, mem_clock_mhz=None)
+        case TransitionDomain.MEMORY:
+            return OperatingPoint(mem_clock_mhz=point.mem_clock_mhz)
+        case TransitionDomain.BOTH:
+            return point
+
+
+def _stall_s(changes: Sequence[MeasuredChange]) -> float:
+    return max((change.stall_s for change in changes if change.is_stall_seen), default=0.0)
+
+
+def _energy_j(changes: Sequence[MeasuredChange], stall_power_w: float | None) -> float:
+    seen_j = [change.energy_j for change in changes if change.is_energy_seen]
+    return max(seen_j) if seen_j else (stall_power_w or 0.0) * _stall_s(changes)
+
+
+def _note(own: Sequence[MeasuredChange], stall_power_w: float | None) -> str:
+    """What was seen of the changes of one domain."""
+    stalls_s = [change.stall_s for change in own if change.is_stall_seen]
+    if stalls_s:
+        stall_note = f"stall {_ms(min(stalls_s))} to {_ms(max(stalls_s))}"
     else:
         stall_note = f"no stall seen, below {_ms(max(one.stall_least_s for one in own))}"
-    cost = TransitionCost(domain=domain, lag_s=lag_s, stall_s=stall_s, energy_j=energy_j)
-    return cost, f"lag up to {_ms(lag_s)}, {stall_note}, {energy_note}, {len(own)} pairs"
+    lag_note = f"lag up to {_ms(max(change.lag_s for change in own))}"
+    return f"{lag_note}, {stall_note}, {_energy_note(own, stall_power_w)}, {len(own)} pairs"
 
 
-def _energy_of(
-    own: Sequence[MeasuredChange], stall_s: float, stall_power_w: float | None
-) -> tuple[float, str]:
+def _energy_note(own: Sequence[MeasuredChange], stall_power_w: float | None) -> str:
     seen_j = [change.energy_j for change in own if change.is_energy_seen]
-    if seen_j:
-        return max(seen_j), f"energy {min(seen_j) * 1e3:.3g} to {max(seen_j) * 1e3:.3g} mJ"
     unseen = f"below {max(change.energy_least_j for change in own) * 1e3:.3g} mJ"
-    if stall_s and stall_power_w is not None:
+    if len(seen_j) == len(own):
+        return f"energy {min(seen_j) * 1e3:.3g} to {max(seen_j) * 1e3:.3g} mJ"
+    if seen_j:
+        return f"energy up to {max(seen_j) * 1e3:.3g} mJ, not seen in some pairs, {unseen}"
+    if stall_power_w is not None and _stall_s(own):
         return (
-            stall_power_w * stall_s,
-            f"energy {unseen}, taken as the stall at {stall_power_w:.0f} W, the power without load",
+            f"energy {unseen}, taken as the stall at {stall_power_w:.0f} W, the power without load"
         )
-    return 0.0, f"no energy seen, {unseen}"
+    return f"no energy seen, {unseen}"
 
 
 def _ms(time_s: float) -> str:

@@ -36,14 +36,14 @@ def verify_plan(  # noqa: PLR0913 - what, where, how, and whom to tell
 
     Each pair is one measuring run, so that the time shift of a run cancels within it.
 
-    A plan that was made without counting changes of clocks is measured as it was made, kernel
-    by kernel: one window at the baseline and at each point planned for the kernel, directly
+    A plan that makes no changes of clocks, or was made without counting them, is measured
+    kernel by kernel: one window at the baseline and at each point planned for the kernel, directly
     after one another, in an order that turns around from pair to pair. Where the plan keeps
     the baseline, both sides share one window. Sums over the launches of the iteration make
     the pair.
 
-    A plan with a transition model is carried out: both sides run whole iterations, the plan's
-    with its requests, so that what changes cost is in the figures.
+    A plan that changes its point and has a transition model is carried out: both sides run
+    whole iterations, the plan's with its requests, so that what changes cost is in the figures.
 
     Args:
         session: The device and what runs on it.
@@ -62,7 +62,7 @@ def verify_plan(  # noqa: PLR0913 - what, where, how, and whom to tell
 
     Raises:
         InputError: too few pairs, an empty plan, or requests that do not lead to its points.
-        NotSupported: changes count, and the device runs no whole iterations.
+        NotSupported: the plan counts its changes, and the device runs no whole iterations.
         MeasurementError: no trustworthy number came out of a cell.
         DeviceError: the device refused a point, has no energy counter, or was lost.
     """
@@ -91,7 +91,7 @@ def _measured_pairs(
     progress: Progress,
 ) -> Iterator[tuple[VerificationPair, Sequence[Window | ReplayWindow]]]:
     """Pairs with the windows that they come from."""
-    if plan.request.transition is None:
+    if plan.request.transition is None or not _changes_point(plan):
         yield from _cell_pairs(session, lease, plan, pair_count, settings, progress)
         return
     progress("verifying", 0, pair_count)
@@ -196,10 +196,14 @@ def _promise_not_shown(budget: float | None, slowdown: Interval) -> tuple[Caveat
     )
 
 
+def _changes_point(plan: Plan) -> bool:
+    return any(launch.point != plan.launches[0].point for launch in plan.launches)
+
+
 def _transitions_not_counted(plan: Plan) -> tuple[Caveat, ...]:
-    point_count = len({launch.point for launch in plan.launches})
-    if plan.request.transition is not None or point_count < 2:  # noqa: PLR2004 - one point needs no changes
+    if plan.request.transition is not None or not _changes_point(plan):
         return ()
+    point_count = len({launch.point for launch in plan.launches})
     return (
         Caveat(
             kind=CaveatKind.TRANSITIONS_NOT_COUNTED,

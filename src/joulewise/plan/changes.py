@@ -9,7 +9,13 @@ import numpy as np
 from joulewise.domain.errors import PlanError
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.sweep import FloatTable, IntTable
-from joulewise.domain.transition import TransitionDomain, TransitionModel, uniform_transition
+from joulewise.domain.transition import (
+    TransitionCost,
+    TransitionDomain,
+    TransitionModel,
+    changed_domain,
+    uniform_transition,
+)
 
 SM, MEMORY, BOTH = range(3)
 """Rows of the cost arrays."""
@@ -85,21 +91,57 @@ def change_costs(points: tuple[OperatingPoint, ...], model: TransitionModel | No
     model = model or uniform_transition("free", "no model")
     shape = (len(_DOMAINS), len(points))
     tables = {name: np.full(shape, np.inf) for name in ("stall_s", "lag_s", "energy_j")}
-    sm_groups = _groups([(point.sm_clock_mhz, point.power_limit_w) for point in points])
-    mem_groups = _groups([point.mem_clock_mhz for point in points])
+    sm_groups, mem_groups = _settings(points)
     for column, target in enumerate(points):
         for row, source in _sources(column, sm_groups, mem_groups):
-            cost = model.cost(points[source], target)
-            if cost is None:
-                raise PlanError(
-                    f"the transition model {model.name!r} says nothing of a change of "
-                    f"{_DOMAINS[row]} from {points[source].label} to {target.label}",
-                    hint=f"Add an entry for the domain {_DOMAINS[row].value!r} without a target; "
-                    "it stands for every target that has none of its own.",
-                )
+            cost = cost_of_change(model, points[source], target)
             for name, table in tables.items():
                 table[row, column] = getattr(cost, name)
     return ChangeCosts(sm_groups=sm_groups, mem_groups=mem_groups, dwell_s=model.dwell_s, **tables)
+
+
+def cost_of_change(
+    model: TransitionModel, before: OperatingPoint, after: OperatingPoint
+) -> TransitionCost:
+    """What the model says of a change.
+
+    Raises:
+        PlanError: it says nothing.
+    """
+    cost = model.cost(before, after)
+    if cost is not None:
+        return cost
+    domain = changed_domain(before, after)
+    raise PlanError(
+        f"the transition model {model.name!r} says nothing of a change of {domain} from "
+        f"{before.label} to {after.label}",
+        hint=f"Add an entry for the domain '{domain}' without a target; it stands for every "
+        "target that has none of its own.",
+    )
+
+
+def untargeted_count(points: tuple[OperatingPoint, ...], model: TransitionModel) -> int:
+    """Points to which some change from another of them has no entry of its own target.
+
+    Raises:
+        PlanError: the model has no entry for a change between two of the points.
+    """
+    groups = _settings(points)
+    return sum(
+        any(
+            cost_of_change(model, points[source], target).target is None
+            for _, source in _sources(column, *groups)
+        )
+        for column, target in enumerate(points)
+    )
+
+
+def _settings(points: tuple[OperatingPoint, ...]) -> tuple[IntTable, IntTable]:
+    """(P,) numbers of the points' SM settings, and of their memory settings."""
+    return (
+        _groups([(point.sm_clock_mhz, point.power_limit_w) for point in points]),
+        _groups([point.mem_clock_mhz for point in points]),
+    )
 
 
 def _sources(column: int, sm_groups: IntTable, mem_groups: IntTable) -> list[tuple[int, int]]:

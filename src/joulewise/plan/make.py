@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.plan import Granularity, Plan, PlannedLaunch, PlanRequest, Status
 from joulewise.domain.sweep import Sweep
 from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import Workload
+from joulewise.plan.change_doubts import frontier_change_doubts, plan_change_doubts
 from joulewise.plan.requests import planned_requests
 from joulewise.plan.solve import Solution, solve
 from joulewise.plan.table import PlanTable, plan_table
@@ -63,9 +64,8 @@ def plan_from_choice(
         PlannedLaunch(kernel=launch.kernel, pass_=launch.pass_, point=points[own_class])
         for launch, own_class in zip(table.launches, table.launch_classes.tolist(), strict=True)
     )
-    requests = planned_requests(
-        tuple(launch.point for launch in launches), solution.request.transition
-    )
+    launch_points = tuple(launch.point for launch in launches)
+    requests = planned_requests(launch_points, solution.request.transition)
     _, transition_time_s, transition_energy_j = table.change_totals(solution.choice)
     return Plan(
         status=solution.status,
@@ -87,11 +87,13 @@ def plan_from_choice(
         requests=requests,
         transition_time_s=transition_time_s,
         transition_energy_j=transition_energy_j,
-        caveats=_one_per_kind(
+        caveats=first_of_each_kind(
             *caveats,
             *sweep.caveats,
             *_of_plan(sweep, solution),
-            *_of_changes(solution.request.transition, launches, len(requests)),
+            *plan_change_doubts(
+                sweep.source.device_name, launch_points, solution.request.transition
+            ),
             *_of_cells(sweep, launches),
         ),
     )
@@ -101,24 +103,11 @@ def frontier_caveats(
     sweep: Sweep, granularity: Granularity, transition: TransitionModel | None = None
 ) -> tuple[Caveat, ...]:
     """Doubts about every plan on a frontier of this sweep."""
-    doubts = [*sweep.caveats, *_of_scatter(sweep, is_guarded=False)]
-    several = "Plans between the ends use several operating points"
-    if granularity is Granularity.ITERATION:
-        pass
-    elif transition is None:
-        seen = f"{several}; changing them is free here."
-        doubts.append(Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen))
-    elif not transition.is_measured:
-        doubts.append(_assumed(several, transition))
-    return _one_per_kind(*doubts)
-
-
-def _one_per_kind(*caveats: Caveat) -> tuple[Caveat, ...]:
-    """The first of each kind: who knows more speaks first."""
-    first: dict[CaveatKind, Caveat] = {}
-    for caveat in caveats:
-        first.setdefault(caveat.kind, caveat)
-    return tuple(first.values())
+    return first_of_each_kind(
+        *sweep.caveats,
+        *_of_scatter(sweep, is_guarded=False),
+        *frontier_change_doubts(sweep, granularity, transition),
+    )
 
 
 def _of_plan(sweep: Sweep, solution: Solution) -> list[Caveat]:
@@ -137,31 +126,11 @@ def _of_plan(sweep: Sweep, solution: Solution) -> list[Caveat]:
     return caveats
 
 
-def _of_changes(
-    transition: TransitionModel | None, launches: tuple[PlannedLaunch, ...], change_count: int
-) -> list[Caveat]:
-    """Doubts about what changing the point costs, where the plan changes it."""
-    if not change_count:
-        return []
-    if transition is None:
-        used_count = len({launch.point for launch in launches})
-        seen = f"The plan uses {used_count} operating points; changing between them is free in it."
-        return [Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen)]
-    if transition.is_measured:
-        return []
-    return [_assumed(f"The plan changes clocks {change_count} times an iteration", transition)]
-
-
-def _assumed(what: str, transition: TransitionModel) -> Caveat:
-    seen = f"{what}; each change is taken to cost what the model {transition.name!r} says."
-    return Caveat(kind=CaveatKind.TRANSITIONS_ASSUMED, seen=seen)
-
-
 def _of_scatter(sweep: Sweep, *, is_guarded: bool) -> list[Caveat]:
     if sweep.time_std_s is None or sweep.energy_std_j is None:
         seen = "The table has no standard deviations."
         return [Caveat(kind=CaveatKind.NO_UNCERTAINTY, seen=seen)]
-    if not is_guarded:
+    if not is_guarded and not sweep.is_noise_free:
         seen = "The cells that promise the best plan were chosen for it, and nothing is kept back."
         return [Caveat(kind=CaveatKind.SELECTION_BIAS, seen=seen)]
     return []

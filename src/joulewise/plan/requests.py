@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from joulewise.domain.errors import PlanError
 from joulewise.domain.plan import PlannedRequest
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.transition import TransitionModel
+from joulewise.plan.changes import cost_of_change
 
 
 def planned_requests(
@@ -34,17 +34,6 @@ def planned_requests(
         before = points[index - 1]
         if before == after:
             continue
-        lead_s = 0.0 if model is None else _lag_s(model, before, after)
+        lead_s = 0.0 if model is None else cost_of_change(model, before, after).lag_s
         requests.append(PlannedRequest(launch_index=index, lead_s=lead_s, point=after))
     return tuple(requests)
-
-
-def _lag_s(model: TransitionModel, before: OperatingPoint, after: OperatingPoint) -> float:
-    cost = model.cost(before, after)
-    if cost is None:
-        raise PlanError(
-            f"the transition model {model.name!r} says nothing of a change from {before.label} "
-            f"to {after.label}",
-            hint="Add an entry without a target for the clocks that change.",
-        )
-    return cost.lag_s

@@ -17,6 +17,11 @@ PROVEN_RATIO = 1e-9
 _WINDOW_STEPS = 1024
 
 
+def gap_ratio_of(value: float, bound: float) -> float:
+    """By how much of itself a value lies above its bound; 0 where it does not."""
+    return max(0.0, (value - bound) / value) if value > 0.0 else 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Base:
     """The relaxation's last whole plan within the budget, and every option relative to it.

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
 
 import numpy as np
 
@@ -42,7 +41,6 @@ class StaticPoint:
     saving_ratio: float
 
 
-Trade = TypeVar("Trade", StaticPoint, FrontierPoint)
 _RIVAL_LABELS = {
     Role.BEST_STATIC: "Best static point",
     Role.BEST_PASS: "Best pass-level plan",
@@ -170,18 +168,18 @@ def comparison_rows(inputs: ReportInputs) -> tuple[ComparisonRow, ...]:
     judged by, they are flattered, the plan's verified row is not. Ratios are against the
     baseline of a row's own basis, for times shift between measuring runs; times and energies
     are these ratios of the plan's baseline, so that a table agrees with itself. Rows that
-    nothing is known about are left out. The pass-level rival changes clocks at the costs that
-    its frontier was made with, the plan's own; a static point changes none. Raises PlanError
-    where plan and sweep do not fit.
+    nothing is known about are left out. The pass-level rival (`ReportInputs.best_pass`) changes
+    clocks at the costs that the plan was made with; a static point changes none. Raises
+    PlanError where plan and sweep do not fit.
     """
     plan, verification = inputs.plan, inputs.verification
     limit_ratio = equal_slowdown_ratio(plan, verification)
-    sweep, passes, basis = inputs.sweep, inputs.pass_frontier, inputs.rivals_basis
-    if inputs.rivals is not None:
-        sweep, passes = inputs.rivals, inputs.rivals_pass_frontier
+    sweep, basis = inputs.rivals or inputs.sweep, inputs.rivals_basis
     rows = [_baseline_row(plan)]
     rows += _best_static_rows(plan, static_points(plan, sweep), limit_ratio, basis)
-    rows += _best_pass_rows(plan, passes, limit_ratio, basis)
+    if inputs.best_pass is not None:
+        clocks = "one operating point per pass"
+        rows.append(_rival_row(plan, Role.BEST_PASS, inputs.best_pass, clocks, basis))
     rows.append(_promised_row(plan))
     if verification is not None:
         rows.append(_verified_row(plan, verification))
@@ -246,24 +244,11 @@ def _baseline_row(plan: Plan) -> ComparisonRow:
 def _best_static_rows(
     plan: Plan, statics: Sequence[StaticPoint], limit_ratio: float, basis: str
 ) -> tuple[ComparisonRow, ...]:
-    best = _least_energy(statics, limit_ratio)
-    if best is None:
+    within = [one for one in statics if one.slowdown_ratio <= limit_ratio + _ROUNDING_RATIO]
+    if not within:
         return ()
+    best = min(within, key=lambda one: (one.energy_j, one.time_s))
     return (_rival_row(plan, Role.BEST_STATIC, best, setting(best.point), basis),)
-
-
-def _best_pass_rows(
-    plan: Plan, frontier: Sequence[FrontierPoint], limit_ratio: float, basis: str
-) -> tuple[ComparisonRow, ...]:
-    best = _least_energy(frontier, limit_ratio)
-    if best is None:
-        return ()
-    return (_rival_row(plan, Role.BEST_PASS, best, "one operating point per pass", basis),)
-
-
-def _least_energy(trades: Sequence[Trade], limit_ratio: float) -> Trade | None:
-    within = [one for one in trades if one.slowdown_ratio <= limit_ratio + _ROUNDING_RATIO]
-    return min(within, key=lambda one: (one.energy_j, one.time_s), default=None)
 
 
 def _rival_row(

@@ -134,7 +134,7 @@ def _changes_sentence(plan: Plan) -> str:
     model = plan.request.transition
     if model is None:
         return "Changing takes no time here: each kernel was measured alone."
-    known = "measured" if model.is_measured else "assumed"
+    known = "measured" if model.device_name == plan.device_name else "assumed"
     sentence = (
         f"By the {known} transition model {model.name!r} the changes take "
         f"{duration(plan.transition_time_s)} and {energy(plan.transition_energy_j)} of an iteration"

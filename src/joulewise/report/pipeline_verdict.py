@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from joulewise.domain.pipeline import PipelinePlan, PipelineRequest, PipelineSchedule
 from joulewise.domain.plan import Status
-from joulewise.report.wording import change, counted, duration, energy, percent
+from joulewise.report.wording import change, counted, percent
 
 _SCHEDULES = {
     PipelineSchedule.ONE_F_ONE_B: "1F1B",
@@ -51,11 +49,3 @@ def straggler_words(request: PipelineRequest) -> str | None:
         for straggler in request.stragglers
     ]
     return ", ".join(parts) or None
-
-
-def waiting_words(plan: PipelinePlan) -> str:
-    """What waiting takes: `1.2 kJ in 9.1 s`, over all stages."""
-    stage_time_s = plan.request.shape.stage_count * plan.time_s
-    waiting_s = stage_time_s - math.fsum(one.time_s for one in plan.operations)
-    waiting_j = waiting_s * plan.request.blocking_power_w
-    return f"{energy(waiting_j)} in {duration(waiting_s)}"

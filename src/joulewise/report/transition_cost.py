@@ -19,7 +19,12 @@ class TransitionCostRow:
 
     Times and energies are per iteration, changes included. `naive_…` is the kernel plan made as
     if changes were free, carried out at this latency; `None` where it runs a launch at a point
-    at which that was never measured. Where no plan keeps the budget the plan's fields are `None`.
+    at which that was never measured. `static_…` is the best single point, which makes no changes.
+    Where no plan keeps the budget the plan's fields are `None`.
+
+    A bound gap is how far the plan's energy may lie above the least that is possible within the
+    budget at this latency, as a share of its own; `None` where no bound was proven, and for a
+    naive plan that breaks the budget.
     """
 
     latency_s: float
@@ -32,8 +37,15 @@ class TransitionCostRow:
     naive_saving_ratio: float | None
     naive_slowdown_ratio: float | None
     naive_change_count: int
+    naive_bound_gap_ratio: float | None
+    naive_time_s: float | None
+    naive_energy_j: float | None
     static_saving_ratio: float | None
     static_slowdown_ratio: float | None
+    static_change_count: int | None
+    static_bound_gap_ratio: float | None
+    static_time_s: float | None
+    static_energy_j: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,13 +48,9 @@ def check_transition(model: TransitionModel, file: str, where: str = "") -> None
     Raises:
         InputError: no name, no costs, or an impossible amount.
     """
-    if not model.name.strip() or not model.name.isprintable():
-        raise InputError(
-            "the name is empty or cannot be shown",
-            file=file,
-            field=f"{where}name",
-            hint="Give the model a name of letters, digits and signs.",
-        )
+    _check_name(model.name, "model", file, f"{where}name")
+    if model.device_name is not None:
+        _check_name(model.device_name, "device", file, f"{where}device_name")
     if not model.costs:
         raise InputError(
             "the model has no costs",
@@ -68,6 +64,16 @@ def check_transition(model: TransitionModel, file: str, where: str = "") -> None
         _check_amount(cost.stall_s, LONGEST_S, file, f"{here}.stall_s")
         _check_amount(cost.lag_s, LONGEST_S, file, f"{here}.lag_s")
         _check_amount(cost.energy_j, MOST_J, file, f"{here}.energy_j")
+
+
+def _check_name(name: str, what: str, file: str, field: str) -> None:
+    if not name.strip() or not name.isprintable():
+        raise InputError(
+            "the name is empty or cannot be shown",
+            file=file,
+            field=field,
+            hint=f"Give the {what} a name of letters, digits and signs.",
+        )
 
 
 def _refuse_second(

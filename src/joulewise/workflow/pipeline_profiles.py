@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.errors import InputError, PlanError
 from joulewise.domain.pipeline import Instruction, OperationOption, StageProfile
 from joulewise.domain.points import OperatingPoint
@@ -220,6 +220,7 @@ def _kernel_level(
             stage=stage,
             instruction=instruction,
             options=planned[path][instruction].options,
+            bound_points=planned[path][instruction].bound_points,
             baseline_index=planned[path][instruction].baseline_index,
         )
         for stage, path in enumerate(paths)
@@ -284,13 +285,10 @@ def _of_sweeps(sweeps: Sequence[Sweep]) -> tuple[Caveat, ...]:
         if sweep.time_std_s is None or sweep.energy_std_j is None:
             seen = "The profile has no standard deviations."
             doubts.append(Caveat(kind=CaveatKind.NO_UNCERTAINTY, seen=seen))
-        else:
+        elif not sweep.is_noise_free:
             seen = "The cells that promise the best plan were chosen for it; nothing is kept back."
             doubts.append(Caveat(kind=CaveatKind.SELECTION_BIAS, seen=seen))
-    first: dict[CaveatKind, Caveat] = {}
-    for doubt in doubts:
-        first.setdefault(doubt.kind, doubt)
-    return tuple(first.values())
+    return first_of_each_kind(*doubts)
 
 
 def _baseline_assumed(point: OperatingPoint) -> Caveat:

@@ -6,8 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from joulewise.domain.caveats import Caveat, CaveatKind
-from joulewise.domain.errors import InputError
+from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.pipeline import (
     OperationOption,
     PipelinePlan,
@@ -117,17 +116,14 @@ def frontier_of_pipeline(
 ) -> PipelineFrontierResult:
     """The whole energy-time frontier of a pipeline. Raises InputError, PlanError."""
     problem = _problem(job)
-    seen = "Operations change clocks between forward and backward; changing is free here."
+    points = _frontier(problem, job.frontier_point_count, progress)
     return PipelineFrontierResult(
         request=problem.request,
         profile_name=problem.loaded.name,
         baseline_time_s=problem.baseline.time_s,
         baseline_energy_j=problem.baseline.energy_j,
-        points=_frontier(problem, job.frontier_point_count, progress),
-        caveats=(
-            *problem.loaded.caveats,
-            Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen),
-        ),
+        points=points,
+        caveats=first_of_each_kind(*problem.loaded.caveats, *_of_changes(points)),
     )
 
 
@@ -140,13 +136,6 @@ def _problem(job: PipelineJob) -> _Problem:
         schedule=job.schedule,
         chunk_count=job.chunk_count,
     )
-    for straggler in job.stragglers:
-        if straggler.stage >= stage_count:
-            raise InputError(
-                f"there is no stage {straggler.stage} in a pipeline of {stage_count}",
-                field="straggler",
-                hint="Stages count from 0.",
-            )
     request = PipelineRequest(
         shape=shape,
         blocking_power_w=job.blocking_power_w,
@@ -173,10 +162,21 @@ def _at_baseline(profile: StageProfile) -> StageProfile:
 
 def _frontier(problem: _Problem, point_count: int, progress: Progress) -> tuple[PipelinePoint, ...]:
     request = replace(problem.request, max_time_s=None)
-    progress("pipeline frontier", 0, 1)
-    points = pipeline_frontier(problem.loaded.profiles, request, point_count=point_count)
-    progress("pipeline frontier", 1, 1)
-    return points
+    return pipeline_frontier(
+        problem.loaded.profiles, request, point_count=point_count, progress=progress
+    )
+
+
+def _of_changes(points: tuple[PipelinePoint, ...]) -> tuple[Caveat, ...]:
+    """Where a plan on the frontier changes clocks, it does so for free."""
+    changing_count = sum(bool(point.changing_stage_count) for point in points)
+    if not changing_count:
+        return ()
+    seen = (
+        f"{changing_count} of {len(points)} plans change clocks between operations or within "
+        "them; changing is free in them."
+    )
+    return (Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen),)
 
 
 def _plan_caveats(loaded: LoadedProfiles, plan: PipelinePlan) -> tuple[Caveat, ...]:
@@ -193,10 +193,7 @@ def _plan_caveats(loaded: LoadedProfiles, plan: PipelinePlan) -> tuple[Caveat, .
         )
         doubts.append(Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen))
     doubts += _of_cells(loaded, plan)
-    first: dict[CaveatKind, Caveat] = {}
-    for doubt in doubts:
-        first.setdefault(doubt.kind, doubt)
-    return tuple(first.values())
+    return first_of_each_kind(*doubts)
 
 
 def _changing_stage_count(plan: PipelinePlan) -> int:

@@ -81,8 +81,8 @@ def plan_to_file(job: PlanJob, progress: Progress = no_progress) -> PlanResult:
     """Plan on a sweep; write the plan if asked to.
 
     With a guard, cells are first pulled toward the model and two standard errors of the budget
-    are kept back; a table without scatter is planned as it stands. Raises InputError,
-    PlanError, InfeasibleBudget.
+    are kept back; a table without scatter or without noise is planned as it stands. Raises
+    InputError, PlanError, InfeasibleBudget.
     """
     if job.out is not None:
         model_file = transition_file(job.transition)
@@ -96,7 +96,7 @@ def plan_to_file(job: PlanJob, progress: Progress = no_progress) -> PlanResult:
     digest = sweep_sha256(sweep)
     has_scatter = sweep.time_std_s is not None and sweep.energy_std_j is not None
     rivals = None
-    if job.is_guarded and has_scatter:
+    if job.is_guarded and has_scatter and not sweep.is_noise_free:
         kept = plan_with_guard(sweep, workload, request)
         rivals = kept.sweep
         plan = plan_from_choice(

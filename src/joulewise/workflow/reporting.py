@@ -8,11 +8,12 @@ from pathlib import Path
 
 from joulewise import __version__
 from joulewise.domain.errors import InputError
-from joulewise.domain.plan import Granularity, Plan, Verification
+from joulewise.domain.plan import FrontierPoint, Granularity, Plan, Verification
 from joulewise.domain.sweep import Sweep
 from joulewise.plan.frontier import frontier
+from joulewise.plan.statics import StaticPlan, best_pass_level
 from joulewise.plan.table import plan_table
-from joulewise.report.compare import ComparisonRow, comparison_rows
+from joulewise.report.compare import ComparisonRow, comparison_rows, equal_slowdown_ratio
 from joulewise.report.inputs import Provenance, ReportInputs
 from joulewise.report.page import render_report
 from joulewise.store.atomic import write_atomically
@@ -129,9 +130,13 @@ def report_inputs(
     """The records of a report with the frontiers that belong beside them.
 
     All of them change clocks at the costs that the plan was made with. Where nothing will be
-    drawn, only compared, the frontier of kernel-level plans, which takes longest, is left out.
+    drawn, only compared, the frontiers are left out. The pass-level rival is no point of its
+    frontier, which samples it, but the best there is.
     """
     workload, transition = workload_of_plan(plan), plan.request.transition
+    passes = plan_table(sweep, workload, Granularity.PASS, transition)
+    judged = plan_table(rivals, workload, Granularity.PASS, transition) if rivals else passes
+    limit_ratio = equal_slowdown_ratio(plan, verification)
     return ReportInputs(
         plan=plan,
         sweep=sweep,
@@ -141,15 +146,24 @@ def report_inputs(
             if is_drawn
             else ()
         ),
-        pass_frontier=frontier(plan_table(sweep, workload, Granularity.PASS, transition)),
+        pass_frontier=frontier(passes) if is_drawn else (),
         rivals=rivals,
-        rivals_pass_frontier=(
-            frontier(plan_table(rivals, workload, Granularity.PASS, transition)) if rivals else ()
-        ),
+        best_pass=_as_point(best_pass_level(judged, limit_ratio - 1.0)),
         rivals_basis=rivals_basis if rivals else "sweep",
         provenance=Provenance(
             joulewise_version=__version__, written_on=datetime.now(tz=UTC).date().isoformat()
         ),
+    )
+
+
+def _as_point(best: StaticPlan | None) -> FrontierPoint | None:
+    if best is None:
+        return None
+    return FrontierPoint(
+        time_s=best.time_s,
+        energy_j=best.energy_j,
+        slowdown_ratio=best.slowdown_ratio,
+        saving_ratio=best.saving_ratio,
     )
 
 

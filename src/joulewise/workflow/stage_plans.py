@@ -7,15 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from joulewise.domain.errors import InputError
-from joulewise.domain.pipeline import Instruction, OperationOption
+from joulewise.domain.pipeline import BoundPoint, Instruction, OperationOption
 from joulewise.domain.plan import Granularity, Objective, PlannedLaunch, PlanRequest
 from joulewise.domain.sweep import IntTable, Sweep
 from joulewise.domain.workload import Launch, Pass, Workload
+from joulewise.plan.options import options_of, relaxation_of
 from joulewise.plan.solve import solve
 from joulewise.plan.table import PlanTable, plan_table
 
 MOST_OPTIONS_COUNT = 40
-"""Options of one operation, the baseline included: the planner needs no finer a frontier."""
+"""Options of one operation, the baseline included.
+
+Plans choose among these; bounds hold for all kernel-level plans between them as well.
+"""
 
 _PASS = {Instruction.FORWARD: Pass.FORWARD, Instruction.BACKWARD: Pass.BACKWARD}
 # A step along the frontier costs more energy per second the faster the plan already is.
@@ -24,16 +28,26 @@ _CLUSTERING = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageOptions:
-    """What one operation can choose from, slowest last."""
+    """What one operation can choose from, slowest last.
+
+    `bound_points` are all corners of the convex hull of the pass's kernel-level plans: the
+    linear relaxation, below which no plan lies, whether it is among the options or not.
+    """
 
     options: tuple[OperationOption, ...]
+    bound_points: tuple[BoundPoint, ...]
     baseline_index: int
     kernels: tuple[str, ...]
     left_out_launch_count: int
 
 
 def stage_options(
-    sweep: Sweep, workload: Workload, instruction: Instruction, file: str
+    sweep: Sweep,
+    workload: Workload,
+    instruction: Instruction,
+    file: str,
+    *,
+    most_options_count: int = MOST_OPTIONS_COUNT,
 ) -> StageOptions:
     """Plans along the energy-time frontier of one pass, and the baseline.
 
@@ -56,7 +70,7 @@ def stage_options(
     part = Workload(name=workload.name, launches=launches)
     table = plan_table(sweep, part, Granularity.KERNEL)
     baseline = np.full(len(table.class_names), table.baseline_index, dtype=np.int64)
-    choices = _without_dominated(table, _choices(table))
+    choices = _without_dominated(table, _choices(table, most_options_count))
     chosen = [choice for choice in choices if not np.array_equal(choice, baseline)]
     options = [_option(table, choice) for choice in chosen]
     at_baseline = _option(table, baseline)
@@ -64,6 +78,7 @@ def stage_options(
     options.insert(index, at_baseline)
     return StageOptions(
         options=tuple(options),
+        bound_points=_bound_points(table),
         baseline_index=index,
         kernels=part.kernels,
         left_out_launch_count=left_out_count,
@@ -85,12 +100,18 @@ def launches_of(workload: Workload, instruction: Instruction) -> tuple[tuple[Lau
     return tuple(own), left_out_count
 
 
-def _choices(table: PlanTable) -> list[IntTable]:
+def _bound_points(table: PlanTable) -> tuple[BoundPoint, ...]:
+    relaxation = relaxation_of(options_of(table.time_s, table.energy_j))
+    corners = zip(relaxation.time_s.tolist(), relaxation.energy_j.tolist(), strict=True)
+    return tuple(BoundPoint(time_s=time_s, energy_j=energy_j) for time_s, energy_j in corners)
+
+
+def _choices(table: PlanTable, most_options_count: int) -> list[IntTable]:
     """Cheapest plans within budgets from the fastest to the least energy, fastest first."""
     fastest_ratio = float(table.time_s.min(axis=1).sum()) / table.baseline_time_s
     cheapest = solve(table, _request(None))
     span_ratio = cheapest.slowdown_ratio - fastest_ratio
-    steps = np.linspace(0.0, 1.0, MOST_OPTIONS_COUNT - 1)[:-1] ** _CLUSTERING
+    steps = np.linspace(0.0, 1.0, most_options_count - 1)[:-1] ** _CLUSTERING
     budgets = [fastest_ratio - 1.0 + span_ratio * float(step) for step in steps]
     found = [solve(table, _request(budget)).choice for budget in budgets if span_ratio > 0]
     return [*found, cheapest.choice]

@@ -15,7 +15,7 @@ from joulewise.domain.sweep import IntTable, Sweep
 from joulewise.domain.transition import TransitionModel, uniform_transition
 from joulewise.domain.workload import Workload
 from joulewise.plan.make import EACH_KERNEL_ONCE, frontier_caveats
-from joulewise.plan.solve import Solution, solve
+from joulewise.plan.solve import BUDGET_TOLERANCE_RATIO, Solution, solve
 from joulewise.plan.statics import StaticPlan, best_static
 from joulewise.plan.table import PlanTable, plan_table
 from joulewise.report.transition_cost import TransitionCostRow, TransitionCosts
@@ -147,6 +147,9 @@ def _row(
     plan = _solved(table, replace(request, transition=model))
     naive_s, naive_j = _naive_totals(table, rivals.naive, model) or (None, None)
     static = rivals.static
+    bound_j = _bound_j(plan)
+    limit_s = (1.0 + (request.max_slowdown_ratio or 0.0)) * table.baseline_time_s
+    is_naive_late = naive_s is None or naive_s > limit_s * (1.0 + BUDGET_TOLERANCE_RATIO)
     return TransitionCostRow(
         latency_s=max(model.costs[0].stall_s, model.costs[0].lag_s),
         saving_ratio=plan.saving_ratio if plan else None,
@@ -158,9 +161,29 @@ def _row(
         naive_saving_ratio=None if naive_j is None else 1.0 - naive_j / table.baseline_energy_j,
         naive_slowdown_ratio=None if naive_s is None else naive_s / table.baseline_time_s,
         naive_change_count=table.change_totals(rivals.naive)[0],
+        naive_bound_gap_ratio=None if is_naive_late else _gap_ratio(naive_j, bound_j),
+        naive_time_s=naive_s,
+        naive_energy_j=naive_j,
         static_saving_ratio=static.saving_ratio if static else None,
         static_slowdown_ratio=static.slowdown_ratio if static else None,
+        static_change_count=0 if static else None,
+        static_bound_gap_ratio=_gap_ratio(static.energy_j, bound_j) if static else None,
+        static_time_s=static.time_s if static else None,
+        static_energy_j=static.energy_j if static else None,
     )
+
+
+def _bound_j(plan: Solution | None) -> float | None:
+    """Energy below which no plan within the budget lies, as far as that was proven."""
+    if plan is None or plan.bound_gap_ratio is None:
+        return None
+    return plan.energy_j * (1.0 - plan.bound_gap_ratio)
+
+
+def _gap_ratio(energy_j: float | None, bound_j: float | None) -> float | None:
+    if energy_j is None or bound_j is None or not energy_j:
+        return None
+    return max(0.0, 1.0 - bound_j / energy_j)
 
 
 def _naive_totals(

@@ -15,8 +15,7 @@ from joulewise.domain.ports import KernelRunner, Progress
 from joulewise.domain.transition import TransitionModel
 from joulewise.measure.changes import MeasuredChange
 from joulewise.measure.settings import MeasureSettings
-from joulewise.measure.steady import measure_idle_power_w
-from joulewise.measure.transitions import measure_changes, model_of
+from joulewise.measure.transitions import measure_transitions
 from joulewise.store.atomic import require_place
 from joulewise.store.transition_files import write_transition
 from joulewise.workflow.devices import chosen_clocks, open_session
@@ -81,12 +80,10 @@ def measure_transitions_to_file(job: TransitionsJob, progress: Progress) -> Tran
     points = points_to_change(session.gpu.clock_grid(), job.sm_clocks_mhz, job.mem_clocks_mhz)
     with hold(session.gpu, state_dir=default_state_dir()) as lease:
         kernel = job.kernel or _short_kernel(session.runner)
-        changes = measure_changes(
+        model, changes = measure_transitions(
             session, lease, kernel, points, settings=SETTINGS, progress=progress
         )
-        stall_power_w = measure_idle_power_w(session.gpu, SETTINGS)
     identity = session.gpu.identity
-    model = model_of(changes, device=identity.name, stall_power_w=stall_power_w)
     if job.out is not None:
         write_transition(model, job.out)
     return TransitionsResult(

@@ -23,6 +23,7 @@ from joulewise.cli.values import caveat_kinds, slowdown_budget
 from joulewise.domain.plan import Status
 from joulewise.domain.transition_presets import STALL_POWER_W
 from joulewise.report.transition_cost import (
+    TransitionCostRow,
     TransitionCosts,
     latency_text,
     transition_cost_sentence,
@@ -129,12 +130,19 @@ def _rows(costs: TransitionCosts) -> Iterator[tuple[str, ...]]:
             _share(row.saving_ratio),
             _time(row.slowdown_ratio),
             "" if row.change_count is None else str(row.change_count),
-            _share(row.bound_gap_ratio),
+            _gap(row),
             _share(row.naive_saving_ratio),
             _time(row.naive_slowdown_ratio),
             _share(row.static_saving_ratio),
             _time(row.static_slowdown_ratio),
         )
+
+
+def _gap(row: TransitionCostRow) -> str:
+    """With a digit more than the savings, so that a gap at the planner's tolerance shows."""
+    if row.bound_gap_ratio is not None:
+        return percent(row.bound_gap_ratio, 3)
+    return "" if row.energy_j is None else "unproven"
 
 
 def _share(ratio: float | None) -> str:

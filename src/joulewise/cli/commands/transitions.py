@@ -15,8 +15,6 @@ from joulewise.cli.options import (
     AsJson,
     Device,
     FailOn,
-    MemClocks,
-    SmClocks,
     TransitionOut,
     Workload,
 )
@@ -38,6 +36,24 @@ Kernel = Annotated[
         "--kernel",
         envvar="JOULEWISE_KERNEL",
         help="Kernel that runs meanwhile. Default: the shortest that keeps a GPU busy.",
+    ),
+]
+SmClocks = Annotated[
+    str | None,
+    typer.Option(
+        "--sm-clocks",
+        envvar="JOULEWISE_SM_CLOCKS",
+        metavar="MHZ,…",
+        help="SM clocks to change between. Default: two in the middle of the device's list.",
+    ),
+]
+MemClocks = Annotated[
+    str | None,
+    typer.Option(
+        "--mem-clocks",
+        envvar="JOULEWISE_MEM_CLOCKS",
+        metavar="MHZ,…",
+        help="Memory clocks to change between. Default: the middle and the highest listed.",
     ),
 ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from joulewise.plan.chain.counted import (
@@ -16,6 +18,7 @@ from joulewise.plan.chain.mixing import Goal, Known, known
 from joulewise.plan.chain.passes import Layers
 from joulewise.plan.chain.problem import Chain
 from joulewise.plan.chain.stalled import StalledSolver
+from joulewise.plan.rest import PROVEN_RATIO
 
 LABEL_COUNT = 10_000_000
 """Partial plans looked at in all; what is beyond is left open, and the bound says so."""
@@ -24,7 +27,6 @@ _WIDTH_COUNT = 10_000
 _CELL_COUNT = 40_000_000
 _COUNTED_CHANGES = 4
 _MOST_REGIONS = 16
-_MARGIN_RATIO = 1e-12
 # So that a gap just closed is not above the one asked for by rounding.
 _INSIDE_RATIO = 1.0 - 1e-9
 _PRICE_FACTORS = (1.0, 0.7, 1.4)
@@ -43,9 +45,13 @@ class Closer:
         self.bound_j = -np.inf
 
     def run(self, gap_ratio: float, *, label_count: int = LABEL_COUNT) -> None:
-        """Prove that no plan is better by more than `gap_ratio`, or find it and go on."""
+        """Prove that no plan is better by more than `gap_ratio`, or find it and go on.
+
+        Sums differ by rounding, so a gap below `PROVEN_RATIO` is not asked for. Without a budget
+        there is nothing to do: a price of 0 has told all.
+        """
         layers = self._layers()
-        if layers is None:
+        if layers is None or math.isinf(self._goal.budget_s):
             return
         counted = counted_bounds(
             self._solver,
@@ -83,7 +89,7 @@ class Closer:
             self.best = plan
 
     def _target_j(self, gap_ratio: float) -> float:
-        return self.best.energy_j * (1.0 - max(gap_ratio * _INSIDE_RATIO, _MARGIN_RATIO))
+        return self.best.energy_j * (1.0 - max(gap_ratio, PROVEN_RATIO) * _INSIDE_RATIO)
 
     def _layers(self) -> Layers | None:
         """How far changes are counted; `None` where the chain is too large to close."""

@@ -38,9 +38,12 @@ class Nodes:
     def duals(self, values: FloatTable, budget_s: float) -> FloatTable:
         """Lower bounds (price, ...) in J from values (price, ...), the price of +inf left out.
 
-        A value of time beyond the budget is +inf at every price.
+        A value of time beyond the budget is +inf at every price. Where time is not bounded, a
+        price of it proves nothing.
         """
         prices = np.array(self.prices_w[:-1]).reshape(-1, *(1,) * (values.ndim - 1))
+        if math.isinf(budget_s):
+            return np.where(prices > 0.0, -np.inf, values[:-1])
         return np.where(values[-1] > budget_s, np.inf, values[:-1] - prices * budget_s)
 
 

@@ -195,9 +195,9 @@ class Walk:
         span = int(labels.change_counts.max(initial=0)) + 1
         states = labels.cells * span + labels.change_counts
         order = np.lexsort((labels.energy_j, labels.time_s, states))
-        # Far enough apart that the least of one state is above everything of the next.
-        apart_j = 2.0 * float(labels.energy_j.max(initial=0.0))
-        falling = labels.energy_j[order] - apart_j * states[order]
+        # Ranks of energies, all of one state above all of the next: exact, whatever the sizes.
+        _, ranks = np.unique(labels.energy_j, return_inverse=True)
+        falling = ranks[order] - ranks.size * states[order]
         least = np.minimum.accumulate(falling)
         is_better = np.append([True], falling[1:] < least[:-1])[: order.size]
         return np.asarray(order[is_better])

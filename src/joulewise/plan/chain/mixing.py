@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,22 @@ def known(chain: Chain, choice: IntTable) -> Known:
     return Known(choice=choice, time_s=time_s, energy_j=energy_j)
 
 
+def known_plans(chain: Chain, choices: Iterable[IntTable]) -> list[Known]:
+    """Add plans up; those with a node where it cannot run are none."""
+    plans = [known(chain, choice) for choice in choices]
+    return [plan for plan in plans if math.isfinite(plan.time_s)]
+
+
+def slope_w(fast: Known, slow: Known) -> float | None:
+    """The price of time at which both are worth the same, J/s.
+
+    `None` where neither is both faster and costlier.
+    """
+    if slow.time_s <= fast.time_s or slow.energy_j >= fast.energy_j:
+        return None
+    return (fast.energy_j - slow.energy_j) / (slow.time_s - fast.time_s)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
     """The time that a plan must keep, and what a second is worth (J/s)."""
@@ -41,12 +58,19 @@ class Goal:
     budget_s: float
     price_w: float
 
+    @property
+    def budget_j(self) -> float:
+        """What the whole budget is worth."""
+        # Without a budget nothing is paid for time: 0 x inf is no number.
+        return self.price_w * self.budget_s if self.price_w else 0.0
+
 
 class Mixture:
     """Plans that follow `other` along an arc from boundary i to boundary j, `base` elsewhere.
 
     What the arc adds is a part that depends on i and one that depends on j. Arcs do not reach
-    past the last node: with the two plans exchanged, those are seen to as well.
+    past the last node: with the two plans exchanged, those are seen to as well. The arc around
+    the whole cycle is `other` itself, not a mixture: it has no boundaries that could add anything.
     """
 
     def __init__(
@@ -64,10 +88,16 @@ class Mixture:
 
     def totals(self, goal: Goal) -> tuple[FloatTable, FloatTable]:
         """Time (s) and energy (J) with the best arc at a price to every boundary."""
-        begins = _at_price(self._begins, goal)
-        is_lower = begins <= np.minimum.accumulate(begins)
-        begin = np.maximum.accumulate(np.where(is_lower, np.arange(begins.size), 0))[:-1]
-        added = self._begins[:, begin] + self._ends[:, 1:]
+        begin = _last_least(_at_price(self._begins, goal)[:-1])
+        ends = self._ends[:, 1:]
+        # From boundary 0 to the last one is all the way around.
+        if begin[-1] == 0:
+            later = _at_price(self._begins, goal)[1:-1]
+            if later.size:
+                begin[-1] = 1 + int(np.argmin(later))
+            else:
+                begin, ends = begin[:-1], ends[:, :-1]
+        added = self._begins[:, begin] + ends
         return self._base.time_s + added[0], self._base.energy_j + added[1]
 
     def _has_few_changes(self, begins: IntTable, ends: IntTable) -> BoolTable:
@@ -115,6 +145,7 @@ class Mixture:
         is_better = time_s <= goal.budget_s - self._base.time_s
         is_better &= energy_j < limit_j - self._base.energy_j
         is_better &= begins[:, None] < ends[None, :]
+        is_better &= ends[None, :] - begins[:, None] < self._base.choice.size
         is_better &= self._has_few_changes(begins, ends)
         flat = np.flatnonzero(is_better)
         values = energy_j.ravel()[flat]
@@ -127,7 +158,7 @@ class Mixture:
 
     def _floor_j(self, goal: Goal) -> float:
         """A plan within the budget whose arc adds nothing at the price needs this at least."""
-        return self._base.value_j(goal.price_w) - goal.price_w * goal.budget_s
+        return self._base.value_j(goal.price_w) - goal.budget_j
 
 
 def mixtures(chain: Chain, one: Known, another: Known) -> tuple[Mixture, Mixture]:
@@ -175,7 +206,14 @@ def _costs(chain: Chain, before: IntTable, after: IntTable) -> FloatTable:
 
 
 def _at_price(added: FloatTable, goal: Goal) -> FloatTable:
-    return np.asarray(added[1] + goal.price_w * added[0])
+    # An arc that may not be is +inf in both; 0 x inf is no number.
+    return np.asarray(added[1] + goal.price_w * added[0]) if goal.price_w else added[1]
+
+
+def _last_least(values: FloatTable) -> IntTable:
+    """At every place the last place up to it where the running minimum is reached."""
+    is_lower = values <= np.minimum.accumulate(values)
+    return np.maximum.accumulate(np.where(is_lower, np.arange(values.size), 0))
 
 
 def _thinned(places: IntTable, values: FloatTable) -> IntTable:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from joulewise.plan.chain.mixing import Known, known
+from joulewise.plan.chain.mixing import Known, known_plans, slope_w
 from joulewise.plan.chain.problem import Chain, PricedSolver
 from joulewise.plan.chain.search import single_plans
 from joulewise.plan.chain.solve import solver_of
@@ -57,7 +57,7 @@ class _ProductSearch:
     def run(self) -> ProductAnswer | None:
         """Price after price, until the bound meets a plan or no price tells more."""
         fastest = self._solver.least(math.inf)
-        self._plans += [known(self._chain, choice) for choice in fastest.choices]
+        self._plans += known_plans(self._chain, fastest.choices)
         if self._best() is None:
             return None
         least_s = fastest.bound
@@ -66,7 +66,7 @@ class _ProductSearch:
         tried = {0.0}
         corner = self._corner(least_s, fast)
         for _ in range(_EVALUATION_LIMIT):
-            price_w = _slope_w(corner.fast, corner.slow)
+            price_w = slope_w(corner.fast, corner.slow)
             if self._is_proven(corner.product) or price_w is None or price_w in tried:
                 break
             tried.add(price_w)
@@ -76,7 +76,7 @@ class _ProductSearch:
 
     def _evaluate(self, price_w: float) -> None:
         priced = self._solver.least(price_w)
-        plans = [known(self._chain, choice) for choice in priced.choices]
+        plans = known_plans(self._chain, priced.choices)
         self._plans += plans
         best = min(plans, key=lambda plan: plan.energy_j + price_w * plan.time_s)
         self._lines.append(_Line(price_w=price_w, value_j=priced.bound, plan=best))
@@ -137,10 +137,3 @@ def _envelope(lines: list[_Line]) -> list[_Line]:
 
 def _meeting_s(steep: _Line, flat: _Line) -> float:
     return (steep.value_j - flat.value_j) / (steep.price_w - flat.price_w)
-
-
-def _slope_w(fast: Known, slow: Known) -> float | None:
-    """The price at which both are worth the same; `None` where neither is faster and costlier."""
-    if slow.time_s <= fast.time_s or slow.energy_j >= fast.energy_j:
-        return None
-    return (fast.energy_j - slow.energy_j) / (slow.time_s - fast.time_s)

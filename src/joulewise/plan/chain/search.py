@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from joulewise.domain.sweep import FloatTable, IntTable
-from joulewise.plan.chain.mixing import Known, known
+from joulewise.plan.chain.mixing import Known, known_plans, slope_w
 from joulewise.plan.chain.problem import Chain, Priced, PricedSolver
 
 _EVALUATION_LIMIT = 40
@@ -72,7 +72,7 @@ class PriceSearch:
         return self._meet(priced)
 
     def _meet(self, priced: Priced) -> list[Known]:
-        found = [known(self._chain, choice) for choice in priced.choices]
+        found = known_plans(self._chain, priced.choices)
         self.plans += found
         return found
 
@@ -82,9 +82,10 @@ class PriceSearch:
     def _close_in(self, tolerance_ratio: float) -> None:
         within, beyond = self._edge()
         for _ in range(_EVALUATION_LIMIT):
-            price_w = max(_slope_w(within, beyond), 0.0)
+            price_w = slope_w(within, beyond) or 0.0
             line_j = within.value_j(price_w)
-            best = min(self.evaluate(price_w), key=lambda plan: plan.value_j(price_w))
+            # A search that was cut short may have found nothing at this price.
+            best = min([within, *self.evaluate(price_w)], key=lambda plan: plan.value_j(price_w))
             # No price proves more than this.
             most_j = line_j - price_w * self._budget_s
             is_enough = most_j - self.bound_j <= tolerance_ratio * abs(most_j)
@@ -105,10 +106,6 @@ class PriceSearch:
         at_budget_j = fast_j[:, None] + shares * (slow_j - fast_j[:, None])
         fast, slow = divmod(int(np.argmin(at_budget_j)), slow_s.size)
         return within[fast], beyond[slow]
-
-
-def _slope_w(fast: Known, slow: Known) -> float:
-    return (fast.energy_j - slow.energy_j) / (slow.time_s - fast.time_s)
 
 
 def _totals(plans: list[Known]) -> tuple[FloatTable, FloatTable]:

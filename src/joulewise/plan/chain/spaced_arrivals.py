@@ -6,6 +6,7 @@ import numpy as np
 
 from joulewise.domain.sweep import FloatTable, IntTable
 from joulewise.plan.chain.spaced_rules import SpacingRules
+from joulewise.plan.chain.steps import least_of_others
 from joulewise.plan.changes import BOTH, MEMORY, SM, ChangeCosts
 
 
@@ -111,14 +112,5 @@ class _Domain:
         shape = (level_count, int(sm.max()) + 1, int(memory.max()) + 1, lane_count)
         grid = np.full(shape, np.inf)
         grid[:, sm, memory] = own
-        others = _least_of_others(_least_of_others(grid, axis=1), axis=2)
+        others = least_of_others(least_of_others(grid, axis=1), axis=2)
         return np.asarray(others[self.level, sm, memory])
-
-
-def _least_of_others(table: FloatTable, *, axis: int) -> FloatTable:
-    """At every place the minimum over all other places along an axis."""
-    if table.shape[axis] == 1:
-        return np.full(table.shape, np.inf)
-    lowest = np.partition(table, 1, axis=axis)
-    first, second = (lowest.take([i], axis=axis) for i in range(2))
-    return np.where(table <= first, second, first)

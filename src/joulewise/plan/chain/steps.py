@@ -86,7 +86,7 @@ class Steps:
     def __init__(self, grid: Grid, prices_w: tuple[float, ...]) -> None:
         """Price every change: energy + price x stall; the stall alone at a price of +inf."""
         self._grid = grid
-        self.costs = np.stack([_priced(grid.stall_s, grid.energy_j, one) for one in prices_w])
+        self.costs = np.stack([priced(grid.stall_s, grid.energy_j, one) for one in prices_w])
         shape = (len(prices_w), grid.sm_count, grid.mem_count)
         if grid.is_by_target:
             # Rows are equal where they are known; those that no two points need are +inf.
@@ -190,10 +190,6 @@ def _spread(costs: FloatTable, dimension_count: int, own_count: int = 1) -> Floa
 
 def priced(time_s: FloatTable, energy_j: FloatTable, price_w: float) -> FloatTable:
     """Energy + price x time; the time alone at a price of +inf. Absent cells stay +inf."""
-    return _priced(time_s, energy_j, price_w)
-
-
-def _priced(time_s: FloatTable, energy_j: FloatTable, price_w: float) -> FloatTable:
     if math.isinf(price_w):
         return time_s
     if price_w == 0.0:
@@ -214,15 +210,13 @@ def _is_by_target(costs: FloatTable) -> bool:
 
 def _least_elsewhere(cells: FloatTable) -> FloatTable:
     """Least value over all cells that share neither the row nor the column."""
-    rows, columns = cells.shape[-2:]
-    if rows == 1 or columns == 1:
+    return least_of_others(least_of_others(cells, axis=-2), axis=-1)
+
+
+def least_of_others(cells: FloatTable, *, axis: int) -> FloatTable:
+    """Least value along an axis without the cell itself; +inf where it is alone."""
+    if cells.shape[axis] == 1:
         return np.full(cells.shape, np.inf)
-    other_row = _least_of_others(cells, axis=-2)
-    return _least_of_others(other_row, axis=-1)
-
-
-def _least_of_others(cells: FloatTable, *, axis: int) -> FloatTable:
-    """Least value along an axis without the cell itself."""
     two = np.partition(cells, 1, axis=axis)
     first, second = np.take(two, [0], axis=axis), np.take(two, [1], axis=axis)
     # Where the least occurs twice the second equals the first, so ties need no care.

@@ -10,7 +10,9 @@ import numpy as np
 
 from joulewise.domain.errors import PlanError
 from joulewise.domain.pipeline import (
+    BoundPoint,
     Instruction,
+    OperationOption,
     PipelineRequest,
     PipelineShape,
     StageProfile,
@@ -30,8 +32,10 @@ class PassOptions:
     energy - blocking power x time; `all_time_s` and `all_net_j` (L,) are those of all options of
     the profile. Along the M undominated ones `time_s` rises and `net_j` falls, both strictly.
     `indices` (M,) point into the profile's options, `hull` (H,) at those of the M on the lower
-    convex hull. All is `scale_ratio` times as much as in the profile: more where the
-    stage is slowed down, less where one operation is a chunk of the stage.
+    convex hull. `bound_time_s` and `bound_net_j` (B,) are the hull's options and the profile's
+    bound points: at no price of time is any way to run the operation cheaper than all of these.
+    All is `scale_ratio` times as much as in the profile: more where the stage is slowed down,
+    less where one operation is a chunk of the stage.
     """
 
     profile: StageProfile
@@ -42,6 +46,8 @@ class PassOptions:
     time_s: FloatTable
     net_j: FloatTable
     hull: IntTable
+    bound_time_s: FloatTable
+    bound_net_j: FloatTable
 
 
 def pass_options(
@@ -54,9 +60,12 @@ def pass_options(
 
     Raises:
         PlanError: A stage without a profile or with two, one that the pipeline does not have, a
-            profile with impossible numbers, a straggler that is none.
+            profile with impossible numbers, kernel-level plans for a stage cut into chunks, a
+            straggler that is none.
     """
     by_pass = _by_pass(profiles, request.shape)
+    if request.shape.chunk_count > 1:
+        _refuse_launches(profiles)
     slowdown_ratios = _slowdown_ratios(request.stragglers, request.shape)
     share_ratio = 1.0 / request.shape.chunk_count
     scale_ratios = [slowdown_ratios.get(stage, 1.0) * share_ratio for stage, _ in by_pass]
@@ -95,11 +104,24 @@ def _check(profile: StageProfile) -> None:
         raise PlanError(
             f"{name} has {len(profile.options)} options and no baseline {profile.baseline_index}"
         )
-    for option in profile.options:
+    ways: tuple[OperationOption | BoundPoint, ...] = (*profile.options, *profile.bound_points)
+    for option in ways:
         if not (0.0 < option.time_s < math.inf and 0.0 < option.energy_j < math.inf):
             raise PlanError(
                 f"{name} has an option of {option.time_s} s and {option.energy_j} J;"
                 " both must be positive numbers"
+            )
+
+
+def _refuse_launches(profiles: Sequence[StageProfile]) -> None:
+    """A kernel-level plan is of a whole stage: nothing says which launches are whose chunk's."""
+    for profile in profiles:
+        if profile.bound_points or any(option.launches for option in profile.options):
+            raise PlanError(
+                f"stage {profile.stage} runs kernel-level plans, and nothing says which of its"
+                " launches belong to which chunk of the interleaved schedule",
+                field="schedule",
+                hint="Take the schedule 1f1b or gpipe, or profiles of whole operations.",
             )
 
 
@@ -109,13 +131,15 @@ def _slowdown_ratios(stragglers: Sequence[Straggler], shape: PipelineShape) -> d
         if not 0 <= straggler.stage < shape.stage_count:
             raise PlanError(
                 f"there is no stage {straggler.stage} to slow down: the pipeline has"
-                f" {shape.stage_count} stages, counted from 0"
+                f" {shape.stage_count} stages, counted from 0",
+                field="straggler",
             )
         if straggler.stage in found:
-            raise PlanError(f"stage {straggler.stage} is slowed down twice")
+            raise PlanError(f"stage {straggler.stage} is slowed down twice", field="straggler")
         if not 0.0 < straggler.slowdown_ratio < math.inf:
             raise PlanError(
-                f"a straggler's slowdown must be a positive number, got {straggler.slowdown_ratio}"
+                f"a straggler's slowdown must be a positive number, got {straggler.slowdown_ratio}",
+                field="straggler",
             )
         found[straggler.stage] = straggler.slowdown_ratio
     return found
@@ -138,16 +162,23 @@ def _options(
     begins = np.append(options.fastest, options.classes.size)
     # Steps of one class come in order of time.
     is_own = relaxation.step_classes == np.arange(len(own))[:, None]
-    return {
-        key: PassOptions(
+    found = {}
+    for row, (key, profile) in enumerate(by_pass.items()):
+        begin, end = begins[row], begins[row + 1]
+        hull = np.concatenate([[0], relaxation.step_ends[is_own[row]] - begin])
+        more_s = scale_ratios[row] * np.array([point.time_s for point in profile.bound_points])
+        more_j = scale_ratios[row] * np.array([point.energy_j for point in profile.bound_points])
+        own_s, own_j = options.time_s[begin:end], options.energy_j[begin:end]
+        found[key] = PassOptions(
             profile=profile,
             scale_ratio=scale_ratios[row],
             all_time_s=time_s[row, : len(profile.options)],
             all_net_j=net_j[row, : len(profile.options)],
-            indices=options.columns[begins[row] : begins[row + 1]],
-            time_s=options.time_s[begins[row] : begins[row + 1]],
-            net_j=options.energy_j[begins[row] : begins[row + 1]],
-            hull=np.concatenate([[0], relaxation.step_ends[is_own[row]] - begins[row]]),
+            indices=options.columns[begin:end],
+            time_s=own_s,
+            net_j=own_j,
+            hull=hull,
+            bound_time_s=np.concatenate([own_s[hull], more_s]),
+            bound_net_j=np.concatenate([own_j[hull], more_j - blocking_power_w * more_s]),
         )
-        for row, (key, profile) in enumerate(by_pass.items())
-    }
+    return found

@@ -15,6 +15,8 @@ import numpy as np
 
 from joulewise.domain.errors import PlanError
 from joulewise.domain.sweep import FloatTable, IntTable
+from joulewise.plan.pipeline.graph import iteration_time
+from joulewise.plan.pipeline.options import PassOptions
 from joulewise.plan.pipeline.problem import PipelineProblem
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ class Relaxed:
 
     `duration_s` (N,) may lie between two options. `price_w` (N,) is how much energy the rest
     could save with a second less of that operation. No plan within the time needs less than
-    `bound_j`.
+    `bound_j`, whatever its operations run: options or what bound points stand for.
     """
 
     time_s: float
@@ -42,6 +44,8 @@ class PipelineProgram:
     def __init__(self, problem: PipelineProblem) -> None:
         self._problem = problem
         self._least_time_s = problem.least_time_s()
+        fastest_s = np.array([options.bound_time_s.min() for options in problem.passes])
+        self._bound_time_s = iteration_time(problem.graph, fastest_s[problem.pass_of])
         self._segments = _segments_of(problem)
         # The solver's tolerances are absolute: operations shall take about 1.
         self._unit_s = float(problem.time_s[problem.pass_of, 0].mean())
@@ -88,18 +92,19 @@ class PipelineProgram:
 
         Waiting times are not negative, so charging them at any prices that are not negative
         gives a lower bound: then every option, every start within [0, limit] and the
-        iteration's time are best chosen one by one.
+        iteration's time are best chosen one by one. Options here are all ways to run an
+        operation, also those that the program and its plans do not choose from.
         """
         problem = self._problem
         count = price_w.size
         into_w = _sums(self._heads, row_price_w, count + 1)
-        options_j = problem.net_j[problem.pass_of]
-        # An absent option must stay absent where the price is 0.
-        time_s = np.where(np.isinf(options_j), 0.0, problem.time_s[problem.pass_of])
-        own_j = (options_j + price_w[:, None] * time_s).min(axis=1).sum()
+        own_j = sum(
+            float(_least_j(options, price_w[problem.pass_of == place]).sum())
+            for place, options in enumerate(problem.passes)
+        )
         starts_j = np.minimum(price_w - into_w[:-1], 0.0).sum() * limit_s
         rate_w = problem.waiting_power_w - into_w[-1]
-        return float(own_j + starts_j + min(rate_w * self._least_time_s, rate_w * limit_s))
+        return float(own_j + starts_j + min(rate_w * self._bound_time_s, rate_w * limit_s))
 
     def _model(self) -> Highs:
         from highspy import HighsLp, MatrixFormat, kHighsInf  # noqa: PLC0415 - slow to load
@@ -150,6 +155,14 @@ class PipelineProgram:
         inner = np.arange(rows.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         columns[first[rows] + 2 + inner] = 1 + count + begins[self._tails[rows]] + inner
         return starts, columns, values
+
+
+def _least_j(options: PassOptions, price_w: FloatTable) -> FloatTable:
+    """(n,) least that an operation of a pass can come to, time charged at n prices."""
+    least_j: FloatTable = (options.bound_net_j + price_w[:, None] * options.bound_time_s).min(
+        axis=1
+    )
+    return least_j
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

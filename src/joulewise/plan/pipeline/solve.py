@@ -19,6 +19,8 @@ from joulewise.domain.pipeline import (
     StageProfile,
 )
 from joulewise.domain.plan import Status
+from joulewise.domain.points import OperatingPoint
+from joulewise.domain.ports import Progress, no_progress
 from joulewise.domain.sweep import IntTable
 from joulewise.plan.pipeline.graph import OperationGraph, earliest_ends
 from joulewise.plan.pipeline.problem import PipelineProblem, pipeline_problem
@@ -33,6 +35,8 @@ _FRONTIER_PLAN_COUNT = 24
 _BATCH_COUNT = 25
 _LEAST_POINT_COUNT = 2
 _LATER_RATIOS = (1.0, 1.01, 1.05)
+_DIGIT_COUNT = 6
+_ALL_DIGITS_COUNT = 17
 
 
 def plan_pipeline(
@@ -66,8 +70,7 @@ def plan_pipeline(
     relaxed = PipelineProgram(problem).solve(limit_s)
     ends = _later(relaxed, limit_s)
     choices = rounded(problem, ends, plan_count=_PLAN_COUNT if len(ends) == 1 else _PLAN_COUNT // 2)
-    candidates = [_totals(problem, problem.indices(places)) for places in choices]
-    found = min(candidates, key=lambda totals: totals.energy_j)
+    found = _best_within(problem, choices, limit_s)
     is_baseline_allowed = baseline.time_s <= limit_s * (1.0 + TIME_TOLERANCE_RATIO)
     if is_baseline_allowed and not found.energy_j < baseline.energy_j * (1.0 - ROUNDING_RATIO):
         found, status = baseline, Status.NO_GAIN
@@ -95,7 +98,11 @@ def plan_pipeline(
 
 
 def pipeline_frontier(
-    profiles: Sequence[StageProfile], request: PipelineRequest, *, point_count: int
+    profiles: Sequence[StageProfile],
+    request: PipelineRequest,
+    *,
+    point_count: int,
+    progress: Progress = no_progress,
 ) -> tuple[PipelinePoint, ...]:
     """Plans from the fastest to the one of least energy, time ascending, none dominated.
 
@@ -105,6 +112,7 @@ def pipeline_frontier(
             one.
         point_count: Budgets to plan for, evenly over time. Fewer points come back where a plan
             for one budget also is the best for others.
+        progress: Told of every budget twice: once bounded, once planned.
 
     Raises:
         InfeasibleBudget: No plan is as fast as the request's time.
@@ -117,11 +125,15 @@ def pipeline_frontier(
     program = PipelineProgram(problem)
     frugal = program.solve(_longest_s(request, problem, baseline))
     budgets_s = np.linspace(problem.least_time_s(), frugal.time_s, point_count)
-    return _undominated(_points(problem, program, baseline, budgets_s.tolist()))
+    return _undominated(_points(problem, program, baseline, budgets_s.tolist(), progress))
 
 
 def pipeline_points(
-    profiles: Sequence[StageProfile], request: PipelineRequest, *, budgets_s: Sequence[float]
+    profiles: Sequence[StageProfile],
+    request: PipelineRequest,
+    *,
+    budgets_s: Sequence[float],
+    progress: Progress = no_progress,
 ) -> tuple[PipelinePoint, ...]:
     """A plan for each budget, in their order; the request's own time does not matter.
 
@@ -131,6 +143,7 @@ def pipeline_points(
         profiles: One of each instruction on each stage.
         request: Shape, blocking power and stragglers.
         budgets_s: Times for one iteration.
+        progress: Told of every budget twice: once bounded, once planned.
 
     Raises:
         InfeasibleBudget: No plan is as fast as one of these times.
@@ -139,7 +152,7 @@ def pipeline_points(
     problem = pipeline_problem(profiles, request)
     baseline = _baseline(problem)
     limits_s = [_limit_s(budget_s, problem, baseline) for budget_s in budgets_s]
-    return tuple(_points(problem, PipelineProgram(problem), baseline, limits_s))
+    return tuple(_points(problem, PipelineProgram(problem), baseline, limits_s, progress))
 
 
 def _points(
@@ -147,15 +160,24 @@ def _points(
     program: PipelineProgram,
     baseline: _Totals,
     budgets_s: Sequence[float],
+    progress: Progress,
 ) -> list[PipelinePoint]:
-    points = []
+    points: list[PipelinePoint] = []
+    done_count, total_count = 0, 2 * len(budgets_s)
+    progress("pipeline frontier", done_count, total_count)
     for begin in range(0, len(budgets_s), _BATCH_COUNT):
         batch_s = budgets_s[begin : begin + _BATCH_COUNT]
-        relaxed = [program.solve(budget_s) for budget_s in batch_s]
+        relaxed = []
+        for budget_s in batch_s:
+            relaxed.append(program.solve(budget_s))
+            done_count += 1
+            progress("pipeline frontier", done_count, total_count)
         choices = rounded(problem, relaxed, plan_count=_FRONTIER_PLAN_COUNT)
         for budget_s, bound, places in zip(batch_s, relaxed, choices, strict=True):
-            found = _totals(problem, problem.indices(places))
-            points.append(_point(found, baseline, bound, budget_s))
+            found = _best_within(problem, [places], budget_s)
+            points.append(_point(problem, found, baseline, bound, budget_s))
+        done_count += len(batch_s)
+        progress("pipeline frontier", done_count, total_count)
     return points
 
 
@@ -173,6 +195,18 @@ def _totals(problem: PipelineProblem, choice: IntTable) -> _Totals:
     return _Totals(choice=choice, time_s=time_s, energy_j=energy_j)
 
 
+def _best_within(problem: PipelineProblem, choices: Sequence[IntTable], limit_s: float) -> _Totals:
+    """The plan of least energy among these and the fastest that keeps the time.
+
+    The fastest always does. The others should; they are looked at again, for a promise of time
+    is kept or not given.
+    """
+    fastest = np.zeros(problem.pass_of.size, dtype=np.int64)
+    found = [_totals(problem, problem.indices(places)) for places in (*choices, fastest)]
+    in_time = [one for one in found if one.time_s <= limit_s * (1.0 + TIME_TOLERANCE_RATIO)]
+    return min(in_time, key=lambda totals: totals.energy_j)
+
+
 def _baseline(problem: PipelineProblem) -> _Totals:
     """Every operation as users have it today."""
     own = np.array([options.profile.baseline_index for options in problem.passes])
@@ -186,13 +220,23 @@ def _limit_s(max_time_s: float | None, problem: PipelineProblem, baseline: _Tota
         raise PlanError(f"the time for one iteration must be a number, got {limit_s}")
     least_s = problem.least_time_s()
     if limit_s < least_s * (1.0 - TIME_TOLERANCE_RATIO):
+        limit, least = _apart(limit_s, least_s)
         raise InfeasibleBudget(
-            f"no plan finishes an iteration in {limit_s:.6g} s:"
-            f" with every operation at its fastest it takes {least_s:.6g} s",
+            f"no plan finishes an iteration in {limit} s:"
+            f" with every operation at its fastest it takes {least} s",
             least_slowdown_ratio=least_s / baseline.time_s,
             hint=f"Allow at least {_rounded_up(least_s):.6g} s.",
         )
     return max(limit_s, least_s)
+
+
+def _apart(one: float, other: float) -> tuple[str, str]:
+    """Two different numbers for people, with as many digits as it takes to tell them apart."""
+    for digit_count in range(_DIGIT_COUNT, _ALL_DIGITS_COUNT):
+        texts = f"{one:.{digit_count}g}", f"{other:.{digit_count}g}"
+        if texts[0] != texts[1]:
+            return texts
+    return repr(one), repr(other)
 
 
 def _rounded_up(time_s: float) -> float:
@@ -222,7 +266,13 @@ def _gap_ratio(energy_j: float, bound_j: float) -> float:
     return max(0.0, (energy_j - bound_j) / energy_j)
 
 
-def _point(found: _Totals, baseline: _Totals, relaxed: Relaxed, budget_s: float) -> PipelinePoint:
+def _point(
+    problem: PipelineProblem,
+    found: _Totals,
+    baseline: _Totals,
+    relaxed: Relaxed,
+    budget_s: float,
+) -> PipelinePoint:
     return PipelinePoint(
         max_time_s=budget_s,
         time_s=found.time_s,
@@ -230,7 +280,21 @@ def _point(found: _Totals, baseline: _Totals, relaxed: Relaxed, budget_s: float)
         bound_j=min(relaxed.bound_j, found.energy_j),
         slowdown_ratio=found.time_s / baseline.time_s,
         saving_ratio=1.0 - found.energy_j / baseline.energy_j,
+        changing_stage_count=_changing_stage_count(problem, found.choice),
     )
+
+
+def _changing_stage_count(problem: PipelineProblem, choice: IntTable) -> int:
+    """Stages on which not everything runs at one operating point."""
+    used: dict[int, set[OperatingPoint]] = {}
+    for place, index in set(zip(problem.pass_of.tolist(), choice.tolist(), strict=True)):
+        profile = problem.passes[place].profile
+        option = profile.options[index]
+        points = used.setdefault(profile.stage, set())
+        points.update(launch.point for launch in option.launches)
+        if option.point is not None:
+            points.add(option.point)
+    return sum(len(points) > 1 for points in used.values())
 
 
 def _undominated(points: Sequence[PipelinePoint]) -> tuple[PipelinePoint, ...]:
