@@ -15,11 +15,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 	@touch $@
 
 .venv/run.stamp: .venv/pip.stamp requirements.txt pyproject.toml
+	@echo 'Installing joulewise and what it needs into .venv ...'
 	$(PIP) install --quiet -r requirements.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 .venv/dev.stamp: .venv/pip.stamp requirements-dev.txt pyproject.toml
+	@echo 'Installing joulewise and what its tests need into .venv ...'
 	$(PIP) install --quiet -r requirements-dev.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	@touch $@ .venv/run.stamp

@@ -156,6 +156,18 @@ def test_a_frontier_for_people_ends_with_a_sentence(joulewise: Joulewise, profil
     assert "8 stages \N{MULTIPLICATION SIGN} 4 micro-batches, 1F1B" in said.out
 
 
+@pytest.mark.parametrize(("clocks_mhz", "is_changing"), [((1410,), False), ((1410, 990), True)])
+def test_a_frontier_says_that_changes_are_free_only_where_clocks_change(
+    joulewise: Joulewise, tmp_path: Path, clocks_mhz: tuple[int, ...], *, is_changing: bool
+) -> None:
+    path = write_perseus(tmp_path / "two.csv", perseus_rows(2, clocks_mhz))
+
+    said = joulewise("pipeline", "frontier", path, *ASKED, "--points", "5", "--json")
+
+    caveats = cast("list[dict[str, str]]", said.document["caveats"])
+    assert is_changing == ("TransitionsNotCounted" in {one["kind"] for one in caveats})
+
+
 def test_fewer_stages_than_the_profile_has_are_said_to_be_the_first(
     joulewise: Joulewise, profile: Path
 ) -> None:

@@ -111,7 +111,8 @@ def test_two_virtual_stages_are_planned_and_reported(joulewise: Joulewise, tmp_p
     assert (0, 0) == (said.code, report.code), said.out + report.err
     document = said.document
     kinds = {caveat["kind"] for caveat in cast("list[dict[str, str]]", document["caveats"])}
-    assert {"SimulatedDevice", "TransitionsNotCounted", "SelectionBias"} <= kinds
+    assert {"SimulatedDevice", "TransitionsNotCounted"} <= kinds
+    assert "SelectionBias" not in kinds  # nothing was picked from noise
     assert 0.05 < cast("float", document["saving_ratio"])
     plans = cast("list[dict[str, object]]", document["kernel_plans"])
     points = cast("list[dict[str, object]]", plans[0]["points"])
@@ -119,6 +120,20 @@ def test_two_virtual_stages_are_planned_and_reported(joulewise: Joulewise, tmp_p
         points[0]
     )
     assert "Simulated." in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("command", ["plan", "frontier"])
+def test_stages_of_kernel_level_plans_do_not_interleave(
+    joulewise: Joulewise, sweep_csv: Path, workload: Path, command: str
+) -> None:
+    said = joulewise(
+        *("pipeline", command, sweep_csv, sweep_csv, "--workload", workload, *ASKED[:-2]),
+        *("--microbatches", "4", "--schedule", "interleaved", "--json"),
+    )
+
+    assert (1, "schedule") == (said.code, said.document["field"])
+    assert "stage 0 runs kernel-level plans" in str(said.document["message"])
+    assert "1f1b or gpipe" in str(said.document["hint"])
 
 
 def test_a_pass_without_launches_is_refused(

@@ -129,13 +129,41 @@ def test_what_a_change_costs_is_measured_and_planned_with(
 
     assert 0 == said.code, said.err
     assert "written to own.json" in " ".join(said.out.split())
-    assert model.is_measured
-    (cost,) = model.costs
-    assert pytest.approx(2e-3, rel=0.02) == cost.stall_s
-    assert pytest.approx(5e-3, rel=0.02) == cost.lag_s
+    assert ("sm", True) == (model.costs[0].domain, model.is_simulated)
+    assert [840, 1155, None] == [one.target and one.target.sm_clock_mhz for one in model.costs]
+    for cost in model.costs:
+        assert pytest.approx(2e-3, rel=0.02) == cost.stall_s
+        assert pytest.approx(5e-3, rel=0.02) == cost.lag_s
     planned = joulewise("plan", sweep, *BUDGET, "--transition", "own.json", "--json")
     # The file knows SM clocks only, and the sweep has two memory clocks.
     assert "says nothing of a change of" in str(planned.document["message"])
+
+
+def test_a_measured_model_is_trusted_on_its_device_for_the_clocks_measured(
+    joulewise: Joulewise, sweep: Path
+) -> None:
+    device = f"{QUIET},stall=0.5ms,lag=5ms"
+    joulewise(
+        *("measure-transitions", "--device", device, "--sm-clocks", "1680"),
+        *("--mem-clocks", "9501,5001", "--out", "own.json"),
+    )
+    document = json.loads(Path("own.json").read_text(encoding="utf-8"))
+    for domain in ("sm", "both"):
+        document["costs"].append({"domain": domain, "stall_s": 1e-4})
+    Path("own.json").write_text(json.dumps(document))
+    document["device_name"] = "NVIDIA A100-SXM4-80GB"
+    Path("other.json").write_text(json.dumps(document))
+
+    own, other = (
+        joulewise("plan", sweep, *BUDGET, "--transition", name, "--json").document["caveats"]
+        for name in ("own.json", "other.json")
+    )
+
+    assert isinstance(own, list)
+    assert isinstance(other, list)
+    own_seen, other_seen = ({one["kind"]: one["seen"] for one in each} for each in (own, other))
+    assert "has no measurement of" in own_seen["TransitionsAssumed"]
+    assert "measured on NVIDIA A100-SXM4-80GB" in other_seen["TransitionsAssumed"]
 
 
 @pytest.mark.parametrize(

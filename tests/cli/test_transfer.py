@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -123,6 +124,42 @@ def test_a_noisy_device_is_measured_in_pairs(joulewise: Joulewise, plan: Path) -
         span = cast("dict[str, float]", row["slowdown_interval"])
         assert span["low_ratio"] <= cast("float", row["slowdown_ratio"]) <= span["high_ratio"]
     assert (False, 2) == (said.document["is_truth"], said.document["pair_count"])
+
+
+@pytest.mark.parametrize("budget", ["-1%", "1%", "9%"])
+def test_a_budget_is_kept_only_where_the_whole_interval_keeps_it(
+    joulewise: Joulewise, exact_plan: Plan, tmp_path: Path, budget: str
+) -> None:
+    limit_ratio = 1.0 + float(budget.rstrip("%")) / 100
+    request = replace(exact_plan.request, max_slowdown_ratio=limit_ratio - 1.0)
+    path = tmp_path / "budget.json"
+    write_plan(replace(exact_plan, request=request), path)
+
+    asked: tuple[str | Path, ...] = (
+        "transfer",
+        path,
+        "--device",
+        "virtual:rtx3080ti",
+        "--pairs",
+        "2",
+    )
+    asked += ("--to", "gpt3-xl,batch=8", "--to", "gpt3-xl,batch=2")
+    said = joulewise(*asked, "--json")
+
+    rows = cast("Targets", said.document["targets"])
+    kept = []
+    for row in rows:
+        span = cast("dict[str, float]", row["slowdown_interval"])
+        is_open = span["low_ratio"] <= limit_ratio < span["high_ratio"]
+        kept.append(None if is_open else span["high_ratio"] <= limit_ratio)
+    assert kept == [row["is_within_budget"] for row in rows]
+    doubts = [str(one["kind"]) for one in cast("Targets", said.document["caveats"])]
+    assert (kept != [True, True]) == ("PromiseNotShown" in doubts)
+    expected = {"-1%": {False}, "9%": {True}}.get(budget, set(kept))
+    assert expected == set(kept)
+    text = " ".join(joulewise(*asked).out.split())
+    assert f"{kept.count(True)} of 2 are shown to keep the plan's budget" in text
+    assert (None in kept) == ("neither to keep nor to break it" in text)
 
 
 def test_planning_anew_keeps_the_budget_where_carrying_over_does_not(

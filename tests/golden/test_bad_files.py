@@ -201,7 +201,7 @@ def test_a_bad_workload_names_the_field(tmp_path: Path) -> None:
             "missing field": "bad.json, field 'launches': the field is missing | See the page on file formats.",
             "unknown field": "bad.json, field 'launches[0].count': the field is not known | Check its spelling, or leave it out.",
             "wrong type": "bad.json, field 'launches[1].kernel': this must be text, not a whole number | See the page on file formats.",
-            "unknown pass": "bad.json, field 'launches[0].pass': invalid enum value 'sideways' | See the page on file formats.",
+            "unknown pass": "bad.json, field 'launches[0].pass': this cannot be 'sideways' | Write one of forward, backward, optimizer, communication.",
             "repeat zero": "bad.json, field 'launches[0].launches[0].repeat': this must be a whole number >= 1 | See the page on file formats.",
             "repeat text": "bad.json, field 'launches[0].repeat': this must be a whole number, not text | See the page on file formats.",
             "no launches": 'bad.json, field \'launches\': there are no launches | Write {"kernel": "…"} items.',
@@ -227,7 +227,7 @@ def test_a_bad_plan_names_the_field(tmp_path: Path) -> None:
 
     assert complaints(read_plan, files, tmp_path, ".json") == snapshot(
         {
-            "workload instead": "bad.json, field 'name': the field is not known | Check its spelling, or leave it out.",
+            "workload instead": 'bad.json: this is a workload, not a plan | Give it to --workload.',
             "unknown version": "bad.json, field 'schema_version': schema version 2 is not known; this joulewise reads version 1 | Use a newer joulewise, or write the file anew.",
             "version of text": "bad.json, field 'schema_version': this must be a whole number, not text | See the page on file formats.",
             "time of null": "bad.json, field 'time_s': this must be a number, not null | See the page on file formats.",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from joulewise.domain.errors import PlanError
-from joulewise.domain.plan import FrontierPoint, Granularity, Status
+from joulewise.domain.plan import Granularity, Status
 from joulewise.domain.points import OperatingPoint
 from joulewise.report.compare import (
     Role,

@@ -112,11 +112,18 @@ def test_the_page_says_what_the_changes_take(make_inputs: Make) -> None:
 
 
 def test_a_measured_model_is_called_so_and_leads_are_named(make_inputs: Make) -> None:
-    inputs = counted(make_inputs, replace(LAG, is_measured=True))
+    device_name = make_inputs().plan.device_name
+    inputs = counted(make_inputs, replace(LAG, device_name=device_name, is_simulated=True))
     page = render_report(inputs).replace("\N{NARROW NO-BREAK SPACE}", " ")
 
     assert "By the measured transition model &#39;slow&#39;" in page
     assert "they are asked for up to 2.000 ms ahead" in page
+
+
+def test_a_model_of_another_device_is_an_assumption(make_inputs: Make) -> None:
+    page = render_report(counted(make_inputs, replace(LAG, device_name="Another GPU")))
+
+    assert "By the assumed transition model &#39;slow&#39;" in page
 
 
 def test_rows_of_a_plan_that_counts_changes_say_how_many(make_inputs: Make) -> None:

@@ -17,7 +17,10 @@ from joulewise.domain.sweep import Sweep
 from joulewise.domain.transition import TransitionModel, uniform_transition
 from joulewise.domain.workload import Launch, Pass, Workload
 from joulewise.plan.chain.problem import Chain
+from joulewise.plan.chain.solve import LeastTime
+from joulewise.plan.changes import change_costs
 from joulewise.plan.frontier import frontier
+from joulewise.plan.infeasible import too_slow
 from joulewise.plan.solve import solve
 from joulewise.plan.statics import best_pass_level, best_static
 from joulewise.plan.table import PlanTable, plan_table
@@ -146,12 +149,26 @@ def test_regions_are_no_more_than_asked_for(region_count: int) -> None:
     assert solution.energy_j == pytest.approx(expected, rel=1e-9)
 
 
-def test_free_changes_lead_to_the_plan_per_kernel() -> None:
-    expected = solve(
-        plan_table(SWEEP, WORKLOAD, Granularity.REGION), PlanRequest(max_slowdown_ratio=0.1)
-    )
-    found = solve(table_of(stalling(0.0)), PlanRequest(max_slowdown_ratio=0.1))
-    assert found.energy_j == expected.energy_j
+@pytest.mark.parametrize("max_slowdown_ratio", [0.0, 0.003, 0.05, 0.1, 0.3])
+@pytest.mark.parametrize("is_each_once", [True, False])
+def test_free_changes_are_never_worse_than_the_plan_per_kernel(
+    max_slowdown_ratio: float, *, is_each_once: bool
+) -> None:
+    workload = None if is_each_once else WORKLOAD
+    request = PlanRequest(max_slowdown_ratio=max_slowdown_ratio)
+    kernels = solve(plan_table(SWEEP, workload, Granularity.KERNEL), request)
+    launches = solve(plan_table(SWEEP, workload, Granularity.KERNEL, stalling(0.0)), request)
+    if is_each_once:
+        assert launches.energy_j == pytest.approx(kernels.energy_j, rel=1e-12)
+    assert launches.energy_j <= kernels.energy_j * (1.0 + 1e-12)
+
+
+def test_launches_of_a_kernel_may_differ_where_changes_are_free() -> None:
+    # Enough for one launch at +1 %, not for all three of its kernel.
+    request = PlanRequest(max_slowdown_ratio=0.003)
+    kernels = solve(plan_table(SWEEP, WORKLOAD, Granularity.KERNEL), request)
+    launches = solve(table_of(stalling(0.0)), request)
+    assert launches.energy_j < kernels.energy_j * (1.0 - 1e-3)
 
 
 def test_no_region_at_all_is_refused() -> None:
@@ -225,3 +242,70 @@ def test_a_frontier_of_few_regions_has_no_plan_of_more() -> None:
         assert any(
             (point.time_s, point.energy_j) == pytest.approx(total, rel=1e-9) for total in allowed
         )
+
+
+# One launch is fast at one point only, the next at the other.
+CROSSED = PlanTable(
+    class_names=("a", "b") * 2,
+    points=POINTS[:3],
+    baseline_index=0,
+    time_s=np.array([[1.0, 0.8, 1.2], [1.0, 1.3, 0.8]] * 2),
+    energy_j=np.array([[100.0, 90.0, 80.0], [100.0, 80.0, 70.0]] * 2),
+    launch_classes=np.arange(4),
+    launches=tuple(Launch(kernel=kernel) for kernel in ("a", "b") * 2),
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "region_count", "words"),
+    [
+        (stalling(0.01), 1, "no plan of one region keeps every launch's budget"),
+        (stalling(0.01), 2, "no plan of at most 2 regions keeps every launch's budget"),
+        (
+            uniform_transition("late", "a test", lag_s=100.0),
+            None,
+            "no plan with changes as far apart as the transition model asks keeps every launch's "
+            "budget",
+        ),
+        (
+            uniform_transition("late", "a test", lag_s=100.0),
+            2,
+            "no plan of at most 2 regions with changes as far apart as the transition model asks "
+            "keeps every launch's budget",
+        ),
+    ],
+)
+def test_where_launches_exclude_one_another_no_percentage_is_made_up(
+    model: TransitionModel, region_count: int | None, words: str
+) -> None:
+    table = replace(CROSSED, changes=change_costs(CROSSED.points, model))
+    for objective in (Objective.ENERGY, Objective.EDP):
+        request = PlanRequest(
+            objective=objective,
+            scope=Scope.LOCAL,
+            max_slowdown_ratio=-0.1,
+            max_region_count=region_count,
+        )
+        with pytest.raises(InfeasibleBudget) as caught:
+            solve(table, request)
+        assert caught.value.message == words
+        assert caught.value.least_slowdown_ratio is None
+
+
+def test_a_least_time_that_is_not_proven_is_told_with_its_bound() -> None:
+    changes = change_costs(CROSSED.points, stalling(0.01))
+    chain = Chain(time_s=CROSSED.time_s, energy_j=CROSSED.energy_j, changes=changes)
+    request = PlanRequest(max_slowdown_ratio=-0.2)
+
+    error = too_slow(chain, LeastTime(found_s=3.6, bound_s=3.4), 4.0, request, 0.0)
+    sure = too_slow(chain, LeastTime(found_s=3.6, bound_s=3.6), 4.0, request, 0.0)
+    none = too_slow(chain, LeastTime(found_s=np.inf, bound_s=3.4), 4.0, request, 0.0)
+
+    assert error.message == (
+        "no plan was found that is faster than 90.00 % of the baseline's time; "
+        "none is faster than 85.00 %"
+    )
+    assert error.least_slowdown_ratio == pytest.approx(0.85)
+    assert error.hint == sure.hint
+    assert sure.message == "no plan is faster than 90.00 % of the baseline's time"
+    assert none.least_slowdown_ratio == pytest.approx(0.85)

@@ -10,7 +10,7 @@ from tests.replays import DEVICE, launches_at, plan_of
 
 from joulewise.control.lease import hold
 from joulewise.domain.caveats import CaveatKind
-from joulewise.domain.errors import InputError
+from joulewise.domain.errors import InputError, NotSupported
 from joulewise.domain.plan import Interval, Plan, Verification
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.transition import TransitionModel, uniform_transition
@@ -85,6 +85,30 @@ def test_a_plan_of_one_point_makes_no_changes_to_doubt(tmp_path: Path) -> None:
     assert CaveatKind.TRANSITIONS_ASSUMED not in _kinds(verification)
 
 
+def test_a_plan_of_one_point_needs_no_device_that_runs_whole_iterations(tmp_path: Path) -> None:
+    """Its kernels can be measured one by one, as without a model."""
+    plan = _plan(SLOWER)
+    session = replace(open_virtual(DEVICE, WORKLOAD.works, STALL), iterations=None)
+    with hold(session.gpu, state_dir=tmp_path) as lease:
+        verification = verify_plan(
+            session, lease, plan, pair_count=3, settings=MeasureSettings(), plan_sha256="abc"
+        )
+        with pytest.raises(NotSupported, match="whole iterations"):
+            verify_plan(
+                *(session, lease, _plan(SLOWER, AUTO)),
+                pair_count=3,
+                settings=MeasureSettings(),
+                plan_sha256="abc",
+            )
+    assert verification.slowdown_ratio == pytest.approx(plan.slowdown_ratio, rel=1e-6)
+    assert CaveatKind.TRANSITIONS_NOT_COUNTED not in _kinds(verification)
+
+
+def test_a_plan_that_changes_without_asking_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="do not lead"):
+        _verify(replace(_plan(SLOWER, AUTO), requests=()), DEVICE, tmp_path)
+
+
 def test_a_plan_that_changes_nothing_verifies_as_exactly_nothing(tmp_path: Path) -> None:
     verification = _verify(_plan(AUTO), "virtual:rtx3080ti,noise=stress", tmp_path)
     assert (verification.slowdown_ratio, verification.saving_ratio) == (1.0, 0.0)
@@ -92,7 +116,9 @@ def test_a_plan_that_changes_nothing_verifies_as_exactly_nothing(tmp_path: Path)
 
 
 def test_the_shift_between_runs_does_not_reach_the_ratio(tmp_path: Path) -> None:
-    verification = _verify(_plan(SLOWER), f"{DEVICE},shift=5%", tmp_path)
+    free = uniform_transition("free", "a test")
+    plan = _plan(SLOWER, LOW_MEMORY, model=free)
+    verification = _verify(plan, f"{DEVICE},shift=5%", tmp_path, model=free)
     baselines = [pair.baseline_time_s for pair in verification.pairs]
     ratios = [pair.plan_time_s / pair.baseline_time_s for pair in verification.pairs]
     assert max(baselines) / min(baselines) > 1.01

@@ -208,16 +208,6 @@ def test_changes_whose_costs_were_not_measured_here_are_a_doubt() -> None:
     )
 
 
-def test_changes_whose_costs_were_measured_here_are_none() -> None:
-    measured = replace(SEVERAL, transition=replace(STALLING, is_measured=True))
-    plan = make_plan(sweep(), ITERATION, measured, sweep_sha256=HASH)
-
-    assert 2 == len(plan.requests)
-    assert not {CaveatKind.TRANSITIONS_ASSUMED, CaveatKind.TRANSITIONS_NOT_COUNTED} & set(
-        kinds(plan.caveats)
-    )
-
-
 def test_a_plan_that_never_changes_has_no_requests_and_no_doubt_about_them() -> None:
     slow = replace(SEVERAL, transition=uniform_transition("slow", "a test", stall_s=10.0))
     plan = make_plan(sweep(), ITERATION, slow, sweep_sha256=HASH)
@@ -242,7 +232,6 @@ def test_a_frontier_says_what_its_changes_are_taken_to_cost() -> None:
     assert uncounted[CaveatKind.TRANSITIONS_NOT_COUNTED] == (
         "Plans between the ends use several operating points; changing them is free here."
     )
-    measured = frontier_caveats(sweep(), granularity, replace(STALLING, is_measured=True))
     iteration = frontier_caveats(sweep(), Granularity.ITERATION, STALLING)
     transitions = {CaveatKind.TRANSITIONS_ASSUMED, CaveatKind.TRANSITIONS_NOT_COUNTED}
-    assert not transitions & set(kinds((*measured, *iteration)))
+    assert not transitions & set(kinds(iteration))

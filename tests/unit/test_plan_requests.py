@@ -69,7 +69,7 @@ def test_a_change_that_the_model_does_not_know_is_refused() -> None:
         name="half", source="test", costs=(TransitionCost(domain=TransitionDomain.SM),)
     )
 
-    with pytest.raises(PlanError, match="'half' says nothing of a change from 1000/5001"):
+    with pytest.raises(PlanError, match="'half' says nothing of a change of memory from 1000/5001"):
         planned_requests((LOW, MEM), only_sm)
 
 

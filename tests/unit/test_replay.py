@@ -132,6 +132,18 @@ def test_changes_too_near_to_one_another_fall_away_and_are_told(tmp_path: Path) 
     assert CaveatKind.CLOCK_NOT_HELD in _kinds(window)
 
 
+def test_what_became_of_requests_is_told_per_iteration_and_not_rounded_away(
+    tmp_path: Path,
+) -> None:
+    """In one of three iterations a request is made late."""
+    window = _replay(_plan(uniform_transition("lazy", "a test", dwell_s=20.0), 300), tmp_path)
+    (said,) = [one.seen for one in window.caveats if one.kind is CaveatKind.CLOCK_NOT_HELD]
+
+    assert 0 < window.late_count < 0.5
+    assert f"{window.late_count:g} came late and {window.skipped_count:g} fell away" in said
+    assert "per iteration" in said
+
+
 def test_dwell_holds_requests_apart(tmp_path: Path) -> None:
     plan = _plan(uniform_transition("lazy", "a test", dwell_s=0.1), 1)
     window = _replay(plan, tmp_path)

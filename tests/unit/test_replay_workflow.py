@@ -50,6 +50,18 @@ def test_a_silent_virtual_device_plays_the_model_of_the_plan(tmp_path: Path) -> 
     assert CaveatKind.TRANSITIONS_ASSUMED in {caveat.kind for caveat in result.caveats}
 
 
+def test_every_bar_of_a_replay_comes_to_its_end(tmp_path: Path) -> None:
+    file, _ = _plan_file(tmp_path)
+    last: dict[str, tuple[int, int]] = {}
+
+    def progress(what: str, done_count: int, total_count: int) -> None:
+        last[what] = (done_count, total_count)
+
+    replay_to_result(ReplayJob(plan=file, iteration_count=1), progress)
+    assert {"warming up", "replaying"} == set(last)
+    assert all(done_count == total_count for done_count, total_count in last.values())
+
+
 def test_a_device_string_that_says_what_changes_cost_wins(tmp_path: Path) -> None:
     file, plan = _plan_file(tmp_path)
     job = ReplayJob(plan=file, device=f"{DEVICE},stall=20ms", iteration_count=2)
@@ -84,10 +96,12 @@ def test_a_measured_model_is_written_and_says_where_it_comes_from(tmp_path: Path
     job = TransitionsJob(device=device, workload="gpt3-xl", out=out)
     result = measure_transitions_to_file(job, no_progress)
     assert read_transition(out) == result.model
-    (cost,) = result.model.costs
-    assert cost.domain is TransitionDomain.SM
-    assert cost.stall_s == pytest.approx(0.006, rel=1e-3)
-    assert cost.energy_j == pytest.approx(0.36, rel=0.05)
+    assert {TransitionDomain.SM} == {cost.domain for cost in result.model.costs}
+    assert [False, False, True] == [cost.target is None for cost in result.model.costs]
+    for cost in result.model.costs:
+        assert cost.stall_s == pytest.approx(0.006, rel=1e-3)
+        assert cost.energy_j == pytest.approx(0.36, rel=0.05)
+    assert (result.model.device_name, result.model.is_simulated) == (result.device_name, True)
     assert result.device == device
     assert result.kernel in WORKLOAD.kernels
     assert len(result.changes) == 1

@@ -84,7 +84,9 @@ PLAN = PipelinePlan(
         ),
     ),
     caveats=(Caveat(kind=CaveatKind.NO_UNCERTAINTY, seen="no scatter"),),
-    baseline_operations=tuple(replace(one, point=AUTO, launches_index=None) for one in OPERATIONS),
+    baseline_operations=tuple(
+        replace(one, point=AUTO, launches_index=None, energy_j=250.0) for one in OPERATIONS
+    ),
     frontier=(
         PipelinePoint(
             max_time_s=4.0,
@@ -131,6 +133,30 @@ DAMAGE: dict[str, tuple[Callable[[Document], None], str]] = {
     "no time": (_set("time_s", to=0.0), "time_s"),
     "another time": (_set("time_s", to=5.0), "time_s"),
     "another energy": (_set("energy_j", to=1001.0), "energy_j"),
+    "another slowdown": (_set("slowdown_ratio", to=1.01), "slowdown_ratio"),
+    "another saving": (_set("saving_ratio", to=0.2), "saving_ratio"),
+    "another time of the baseline": (_set("baseline_time_s", to=4.1), "slowdown_ratio"),
+    "another energy of the baseline": (_set("baseline_energy_j", to=1300.0), "saving_ratio"),
+    "a later end of the baseline": (
+        _set("baseline_operations", 3, "start_s", to=3.5),
+        "baseline_time_s",
+    ),
+    "another energy in the baseline": (
+        _set("baseline_operations", 3, "energy_j", to=251.0),
+        "baseline_energy_j",
+    ),
+    "another slowdown on the frontier": (
+        _set("frontier", 0, "slowdown_ratio", to=1.01),
+        "frontier[0].slowdown_ratio",
+    ),
+    "another saving on the frontier": (
+        _set("frontier", 0, "saving_ratio", to=0.2),
+        "frontier[0].saving_ratio",
+    ),
+    "a bound above the frontier": (
+        _set("frontier", 0, "bound_j", to=1001.0),
+        "frontier[0].bound_j",
+    ),
     "a bound above the plan": (_set("bound_j", to=1100.0), "bound_j"),
     "no stages": (_set("request", "shape", "stage_count", to=0), "request.shape.stage_count"),
     "more stages": (_set("request", "shape", "stage_count", to=3), "operations"),

@@ -11,10 +11,11 @@ import jsonschema
 import numpy as np
 import polars as pl
 import pytest
+from tests.plans import bare_plan
 
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError
-from joulewise.domain.plan import Interval, Plan, PlannedLaunch, PlanRequest, Status, Verification
+from joulewise.domain.plan import Interval, PlannedLaunch, Verification
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.sweep import Sweep, SweepSource
 from joulewise.domain.workload import Launch, Pass, Workload
@@ -104,24 +105,7 @@ def test_metadata_of_a_written_parquet_obeys() -> None:
 
 
 def test_a_written_plan_obeys(tmp_path: Path) -> None:
-    plan = Plan(
-        status=Status.FEASIBLE,
-        request=PlanRequest(),
-        device="virtual:x",
-        device_name="X",
-        workload="w",
-        sweep_sha256="0" * 64,
-        baseline=AUTO,
-        time_s=1.0,
-        energy_j=1.0,
-        baseline_time_s=1.0,
-        baseline_energy_j=1.0,
-        slowdown_ratio=1.0,
-        saving_ratio=0.0,
-        bound_gap_ratio=None,
-        guard_band_ratio=0.0,
-        launches=(PlannedLaunch(kernel="a", pass_=Pass.FORWARD, point=AUTO),),
-    )
+    plan = bare_plan([PlannedLaunch(kernel="a", pass_=Pass.FORWARD, point=AUTO)])
     write_plan(plan, tmp_path / "plan.json")
 
     document = json.loads((tmp_path / "plan.json").read_text())

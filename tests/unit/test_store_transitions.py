@@ -10,8 +10,9 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.plans import bare_plan
 
-from joulewise.domain.plan import Plan, PlannedLaunch, PlannedRequest, PlanRequest, Status
+from joulewise.domain.plan import PlannedLaunch, PlannedRequest, PlanRequest
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.transition import (
     TransitionCost,
@@ -60,7 +61,8 @@ models = st.builds(
     source=st.text(max_size=9),
     costs=st.lists(costs, min_size=1, max_size=4, unique_by=change).map(tuple),
     dwell_s=amounts,
-    is_measured=st.booleans(),
+    device_name=st.none() | st.sampled_from(["NVIDIA A100", "Ger\xe4t 1"]),
+    is_simulated=st.booleans(),
 )
 
 
@@ -84,26 +86,11 @@ def test_every_preset_can_be_written(tmp_path: Path, name: str) -> None:
     assert TRANSITION_PRESETS[name] == read_transition(path)
 
 
-PLAN = Plan(
-    status=Status.FEASIBLE,
-    request=PlanRequest(),
-    device="virtual:x",
-    device_name="X",
-    workload="w",
-    sweep_sha256="0" * 64,
-    baseline=AUTO,
-    time_s=1.0,
-    energy_j=1.0,
-    baseline_time_s=1.0,
-    baseline_energy_j=1.0,
-    slowdown_ratio=1.0,
-    saving_ratio=0.0,
-    bound_gap_ratio=None,
-    guard_band_ratio=0.0,
-    launches=(
+PLAN = bare_plan(
+    [
         PlannedLaunch(kernel="a", pass_=Pass.FORWARD, point=AUTO),
         PlannedLaunch(kernel="b", pass_=Pass.FORWARD, point=OperatingPoint(sm_clock_mhz=1050)),
-    ),
+    ]
 )
 NAME = "16120a691b08a781a015607fa2662b216288fc580b813b0565801bb9d633caf6"
 SINCE_TRANSITIONS = ("requests", "transition_time_s", "transition_energy_j")

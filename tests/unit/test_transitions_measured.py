@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,13 @@ import pytest
 from joulewise.control.lease import hold
 from joulewise.domain.errors import InputError, MeasurementError, NotPermitted
 from joulewise.domain.points import AUTO, OperatingPoint
+from joulewise.domain.ports import GpuIdentity
 from joulewise.domain.transition import TransitionDomain, TransitionModel
 from joulewise.domain.workload import Dtype, KernelKind, KernelWork
 from joulewise.measure.changes import MeasuredChange
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.transitions import measure_changes, measure_transitions, model_of
+from joulewise.simulator.presets import preset
 from joulewise.simulator.virtual import open_virtual
 
 KERNEL = "copy"
@@ -33,7 +36,9 @@ WORKS = (
 SLOW = OperatingPoint(sm_clock_mhz=840, mem_clock_mhz=9501)
 FAST = OperatingPoint(sm_clock_mhz=1155, mem_clock_mhz=9501)
 LOW_MEMORY = OperatingPoint(sm_clock_mhz=840, mem_clock_mhz=5001)
+FASTER = OperatingPoint(sm_clock_mhz=1500, mem_clock_mhz=9501)
 SETTINGS = MeasureSettings(window_count=5)
+A_GPU = GpuIdentity(spec="gpu:0", name="a GPU", uuid="GPU-0", is_simulated=False)
 
 
 def _measure(
@@ -41,15 +46,20 @@ def _measure(
 ) -> TransitionModel:
     session = open_virtual(f"virtual:rtx3080ti,{options}", WORKS)
     with hold(session.gpu, state_dir=state_dir) as lease:
-        return measure_transitions(session, lease, KERNEL, points, settings=SETTINGS)
+        model, _ = measure_transitions(session, lease, KERNEL, points, settings=SETTINGS)
+    return model
 
 
 def test_without_noise_lag_stall_and_energy_of_every_domain_are_found(tmp_path: Path) -> None:
     model = _measure("noise=0,stall=1ms,lag=5ms", tmp_path, (SLOW, FAST, LOW_MEMORY))
-    assert model.is_measured
-    assert {cost.domain for cost in model.costs} == set(TransitionDomain)
+    assert (model.device_name, model.is_simulated) == (preset("rtx3080ti").name, True)
+    targets = {(cost.domain, cost.target and cost.target.label) for cost in model.costs}
+    assert targets == {
+        *((TransitionDomain.SM, label) for label in ("840/auto", "1155/auto", None)),
+        *((TransitionDomain.MEMORY, label) for label in ("auto/9501", "auto/5001", None)),
+        *((TransitionDomain.BOTH, label) for label in ("1155/9501", "840/5001", None)),
+    }
     for cost in model.costs:
-        assert cost.target is None
         assert cost.lag_s == pytest.approx(0.005, rel=0.02)
         assert cost.stall_s == pytest.approx(0.001, rel=0.001)
         assert cost.energy_j == pytest.approx(0.06, rel=0.05)
@@ -60,13 +70,13 @@ def test_with_noise_lag_and_stall_are_found_within_a_few_per_cent(
     seed: int, tmp_path: Path
 ) -> None:
     """A window scatters by 0.05 %, a point is held for 12 ms: 8 µs of a stall of 1 ms."""
-    (cost,) = _measure(f"seed={seed},stall=1ms,lag=5ms", tmp_path).costs
+    cost = _measure(f"seed={seed},stall=1ms,lag=5ms", tmp_path).costs[-1]
     assert cost.lag_s == pytest.approx(0.005, rel=0.02)
     assert cost.stall_s == pytest.approx(0.001, rel=0.03)
 
 
 def test_a_stall_of_turing_is_found_too(tmp_path: Path) -> None:
-    (cost,) = _measure("noise=0,transition=turing", tmp_path).costs
+    cost = _measure("noise=0,transition=turing", tmp_path).costs[-1]
     assert cost.lag_s == 0.0
     assert cost.stall_s == pytest.approx(0.15, rel=0.001)
     assert cost.energy_j == pytest.approx(9.0, rel=0.01)
@@ -75,7 +85,7 @@ def test_a_stall_of_turing_is_found_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", ["noise=0", "seed=1"])
 def test_what_is_too_short_to_be_seen_is_zero_and_said_to_be(options: str, tmp_path: Path) -> None:
     model = _measure(options, tmp_path)
-    (cost,) = model.costs
+    cost = model.costs[-1]
     assert cost.lag_s == pytest.approx(0.01, rel=0.02)
     assert (cost.stall_s, cost.energy_j) == (0.0, 0.0)
     assert "no stall seen, below" in model.source
@@ -87,7 +97,7 @@ def test_an_energy_lost_in_the_noise_is_taken_from_the_power_without_load(
     tmp_path: Path,
 ) -> None:
     model = _measure("seed=1,stall=1ms,stall_power=1W,lag=20ms", tmp_path)
-    (cost,) = model.costs
+    cost = model.costs[-1]
     assert "taken as the stall at" in model.source
     assert 20 < cost.energy_j / cost.stall_s < 120
 
@@ -123,11 +133,17 @@ def test_an_unknown_kernel_is_refused(tmp_path: Path) -> None:
         measure_changes(session, lease, "nothing", (SLOW, FAST), settings=SETTINGS)
 
 
-def _change(stall_s: float, least_s: float, lag_s: float = 0.01) -> MeasuredChange:
+def _change(
+    stall_s: float,
+    least_s: float,
+    lag_s: float = 0.01,
+    *,
+    after: OperatingPoint = FAST,
+) -> MeasuredChange:
     return MeasuredChange(
         domain=TransitionDomain.SM,
         before=SLOW,
-        after=FAST,
+        after=after,
         lag_s=lag_s,
         stall_s=stall_s,
         stall_std_s=least_s / 3,
@@ -140,11 +156,34 @@ def _change(stall_s: float, least_s: float, lag_s: float = 0.01) -> MeasuredChan
 
 def test_the_model_holds_the_largest_of_what_was_seen() -> None:
     changes = [_change(0.002, 0.001), _change(0.003, 0.001, lag_s=0.02), _change(0.004, 0.005)]
-    (cost,) = model_of(changes, device="a GPU", stall_power_w=50.0).costs
-    assert (cost.stall_s, cost.lag_s) == (0.003, 0.02)
-    assert cost.energy_j == pytest.approx(0.15)
+    model = model_of(changes, A_GPU, stall_power_w=50.0)
+    for cost in model.costs:
+        assert (cost.stall_s, cost.lag_s) == (0.003, 0.02)
+        assert cost.energy_j == pytest.approx(0.15)
+    assert (model.device_name, model.is_simulated) == ("a GPU", False)
+
+
+def test_every_target_has_what_was_measured_of_it_and_the_rest_the_largest() -> None:
+    """Targets that were not measured are never taken to cost less than any that was."""
+    changes = [_change(0.002, 0.001), _change(0.004, 0.001, lag_s=0.02, after=FASTER)]
+    model = model_of(changes, A_GPU, stall_power_w=50.0)
+
+    # Of an SM target only the SM clock counts, at whatever memory clock.
+    start = OperatingPoint(sm_clock_mhz=600, mem_clock_mhz=5001)
+    other = OperatingPoint(sm_clock_mhz=1890, mem_clock_mhz=5001)
+    costs = [
+        model.cost(start, replace(target, mem_clock_mhz=5001))
+        for target in (FAST, FASTER, SLOW, other)
+    ]
+    assert [(0.002, 0.01), (0.004, 0.02), (0.004, 0.02), (0.004, 0.02)] == [
+        (cost.stall_s, cost.lag_s) for cost in costs if cost is not None
+    ]
+    assert [False, False, False, True] == [
+        cost.target is None for cost in costs if cost is not None
+    ]
+    assert model.cost(SLOW, LOW_MEMORY) is None
 
 
 def test_a_model_of_no_changes_is_refused() -> None:
     with pytest.raises(MeasurementError, match="at least one"):
-        model_of((), device="a GPU", stall_power_w=None)
+        model_of((), A_GPU, stall_power_w=None)

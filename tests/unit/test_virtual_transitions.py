@@ -252,7 +252,7 @@ def test_presets_are_found_by_their_name_and_say_where_they_come_from() -> None:
         model = transition_preset(name)
         assert model is TRANSITION_PRESETS[name]
         assert model is not None
-        assert not model.is_measured
+        assert (model.device_name, model.is_simulated) == (None, False)
         assert len(model.source) > 20
         stalls_s.append(max(cost.stall_s for cost in model.costs))
     assert stalls_s == sorted(stalls_s)

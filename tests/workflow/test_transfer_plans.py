@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.plans import bare_plan
 
 from joulewise.domain.errors import InputError
-from joulewise.domain.plan import Plan, PlannedLaunch, PlanRequest, Status
-from joulewise.domain.points import AUTO, OperatingPoint
+from joulewise.domain.plan import Plan, PlannedLaunch, PlanRequest
+from joulewise.domain.points import OperatingPoint
 from joulewise.domain.transition import uniform_transition
 from joulewise.domain.workload import Launch, Pass, Workload
+from joulewise.plan.requests import planned_requests
 from joulewise.workflow.transfer import carried_plan
 from joulewise.workflow.truth import is_noise_free, true_iterations
 from joulewise.workload.gpt3_xl import gpt3_xl
@@ -27,27 +29,13 @@ KERNELS = ("a", "b", "c")
 
 
 def _plan(rows: Sequence[Row], request: PlanRequest | None = None) -> Plan:
-    return Plan(
-        status=Status.FEASIBLE,
-        request=PlanRequest() if request is None else request,
-        device="virtual:rtx3080ti,noise=0",
-        device_name="NVIDIA GeForce RTX 3080 Ti",
-        workload="own",
-        sweep_sha256="ab" * 32,
-        baseline=AUTO,
-        time_s=1.0,
-        energy_j=1.0,
-        baseline_time_s=1.0,
-        baseline_energy_j=1.0,
-        slowdown_ratio=1.0,
-        saving_ratio=0.0,
-        bound_gap_ratio=None,
-        guard_band_ratio=0.0,
-        launches=tuple(
-            PlannedLaunch(kernel=kernel, pass_=pass_, point=OperatingPoint(sm_clock_mhz=clock))
-            for kernel, pass_, clock in rows
-        ),
-    )
+    launches = [
+        PlannedLaunch(kernel=kernel, pass_=pass_, point=OperatingPoint(sm_clock_mhz=clock))
+        for kernel, pass_, clock in rows
+    ]
+    plan = bare_plan(launches, request)
+    points = tuple(launch.point for launch in launches)
+    return replace(plan, requests=planned_requests(points, plan.request.transition))
 
 
 def _workload(launches: Sequence[tuple[str, Pass]]) -> Workload:
@@ -83,6 +71,18 @@ def test_other_launches_of_the_same_kernels_take_the_point_of_their_kernel(
     assert [points[place] for place in (*more, *points)] == [
         launch.point.sm_clock_mhz for launch in carried.launches
     ]
+    own = tuple(launch.point for launch in carried.launches)
+    assert planned_requests(own, None) == carried.requests
+
+
+def test_a_schedule_keeps_its_leads_on_the_same_launches_of_another_size() -> None:
+    model = uniform_transition(name="late", source="test", lag_s=0.2)
+    rows = [("a", Pass.FORWARD, 1000), ("b", Pass.FORWARD, None)]
+    plan = _plan(rows, PlanRequest(transition=model))
+
+    carried = carried_plan(plan, _workload([row[:2] for row in rows]), FILE)
+
+    assert [(0, 0.2), (1, 0.2)] == [(one.launch_index, one.lead_s) for one in carried.requests]
 
 
 def test_launches_at_several_points_do_not_carry_over_to_other_launches() -> None:

@@ -48,7 +48,7 @@ def test_costs_in_words_hold_for_every_change(
     for cost in model.costs:
         assert (stall_s, lag_s, None) == (cost.stall_s, cost.lag_s, cost.target)
         assert pytest.approx(energy_j) == cost.energy_j
-    assert (dwell_s, text.strip(), False) == (model.dwell_s, model.name, model.is_measured)
+    assert (dwell_s, text.strip(), None) == (model.dwell_s, model.name, model.device_name)
 
 
 def test_a_power_that_nobody_gave_is_called_assumed() -> None:

@@ -44,18 +44,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("tune")(tune.tune)
-app.command("measure")(measure.measure)
+app.command("tune", short_help="Measure, plan, verify and report, all in a row.")(tune.tune)
+app.command("measure", short_help="Measure a workload at each operating point.")(measure.measure)
 app.command("plan")(plan.plan)
-app.command("verify")(verify.verify)
+app.command("verify", short_help="Run baseline and plan afresh, in pairs.")(verify.verify)
 app.command("frontier")(frontier.frontier)
-app.add_typer(pipeline.app, name="pipeline")
-app.command("transfer")(transfer.transfer)
+app.add_typer(pipeline.app, name="pipeline", short_help="Choose clocks for a pipeline of stages.")
+app.command("transfer", short_help="Run a plan's clocks on other batch sizes.")(transfer.transfer)
 app.command("report")(report.report)
-app.command("replay")(replay.replay)
-app.command("transition-cost")(transition_cost.transition_cost)
-app.command("measure-transitions")(transitions.measure_transitions)
-app.command("transitions")(transitions.transitions)
+app.command("replay", short_help="Play whole iterations as the plan says.")(replay.replay)
+app.command("transition-cost", short_help="Show what slow changes leave of the saving.")(
+    transition_cost.transition_cost
+)
+app.command("measure-transitions", short_help="Measure what changing clocks costs.")(
+    transitions.measure_transitions
+)
+app.command("transitions", short_help="List the presets that --transition takes.")(
+    transitions.transitions
+)
 app.add_typer(importing.app, name="import")
 app.command("devices")(listing.devices)
 app.command("workloads")(listing.workloads)

@@ -12,6 +12,11 @@ from joulewise.domain.plan import Granularity, Objective, Scope
 DEFAULT_DEVICE = "virtual:rtx3080ti"
 DEFAULT_WORKLOAD = "gpt3-xl"
 
+_BUDGET_HELP = (
+    "Time budget against the baseline: 0.006 and 0.6% both mean 0.6 % more time; values above 1 "
+    "need %."
+)
+
 Device = Annotated[
     str,
     typer.Option(
@@ -62,8 +67,15 @@ MaxSlowdown = Annotated[
     typer.Option(
         "--max-slowdown",
         envvar="JOULEWISE_MAX_SLOWDOWN",
-        help="Time budget against the baseline: 0.006 and 0.6% both mean 0.6 % more time; values "
-        "above 1 need %. Default: 0 for energy, none for the other objectives.",
+        help=f"{_BUDGET_HELP} Default: 0.",
+    ),
+]
+PlanMaxSlowdown = Annotated[
+    str | None,
+    typer.Option(
+        "--max-slowdown",
+        envvar="JOULEWISE_MAX_SLOWDOWN",
+        help=f"{_BUDGET_HELP} Default: 0 for energy, none for the other objectives.",
     ),
 ]
 SmClocks = Annotated[
@@ -96,7 +108,8 @@ Granularities = Annotated[
         "--granularity",
         envvar="JOULEWISE_GRANULARITY",
         help="What shares one operating point: the iteration, each pass, each region of "
-        "neighbouring launches, or each kernel (each launch where transitions count).",
+        "neighbouring launches, or each kernel: with --transition each launch, and without it "
+        "all launches of a kernel, so that regions, made of launches, can then be finer.",
     ),
 ]
 Transition = Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from threading import Timer
 
 from rich.progress import (
     BarColumn,
@@ -21,8 +22,11 @@ from joulewise.domain.ports import no_progress
 
 
 @contextmanager
-def progress_bars(*, is_shown: bool) -> Generator[ProgressPort]:
-    """One bar per stage, fed by the stages through the progress port."""
+def progress_bars(*, is_shown: bool, after_s: float = 0.0) -> Generator[ProgressPort]:
+    """One bar per stage, fed by the stages through the progress port.
+
+    Nothing is shown of what is over within `after_s`: a bar that flashes by says nothing.
+    """
     if not is_shown:
         yield no_progress
         return
@@ -41,5 +45,17 @@ def progress_bars(*, is_shown: bool) -> Generator[ProgressPort]:
             tasks[what] = bars.add_task(what, total=total_count)
         bars.update(tasks[what], completed=done_count, total=total_count)
 
-    with bars:
+    start = Timer(after_s, bars.start)
+    start.daemon = True
+    if after_s > 0:
+        start.start()
+    else:
+        bars.start()
+    try:
         yield report
+    finally:
+        start.cancel()
+        if after_s > 0:
+            start.join()
+        if bars.live.is_started:
+            bars.stop()

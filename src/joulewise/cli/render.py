@@ -10,21 +10,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from joulewise.domain.caveats import Caveat
+from joulewise.report.wording import decimal
 
 
 def percent(ratio: float, digits: int = 1) -> str:
     """`0.146` as `14.6 %`."""
-    return f"{_unsigned_zero(100 * ratio, digits):.{digits}f} %"
+    return f"{decimal(100 * ratio, digits)} %"
 
 
 def signed_percent(ratio: float, digits: int = 2) -> str:
     """`0.006` as `+0.60 %`."""
-    return f"{_unsigned_zero(100 * ratio, digits):+.{digits}f} %"
-
-
-def _unsigned_zero(value: float, digits: int) -> float:
-    """No `-0.00`: it reads like a claim."""
-    return round(value, digits) + 0.0
+    return f"{decimal(100 * ratio, digits, plus='+')} %"
 
 
 def seconds(time_s: float) -> str:
@@ -80,6 +76,12 @@ def say(console: Console, sentence: str) -> None:
     """One sentence, set apart."""
     console.print()
     console.print(visible(sentence), markup=False, style="bold")
+
+
+def print_line(console: Console, line: str | None) -> None:
+    """A line as it is, not wrapped, so that what it names can be copied; nothing for `None`."""
+    if line is not None:
+        console.print(visible(line), markup=False, soft_wrap=True)
 
 
 def print_caveats(console: Console, caveats: Iterable[Caveat]) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from joulewise.cli.render import counted, joules, percent, seconds, signed_percent
 from joulewise.domain.caveats import CaveatKind
-from joulewise.domain.plan import FrontierPoint, Interval, Objective, Plan, Status, Verification
+from joulewise.domain.plan import FrontierPoint, Objective, Plan, Status, Verification
 from joulewise.report.compare import ComparisonRow
 from joulewise.report.regions import change_indices
-from joulewise.report.verdict import verdict
+from joulewise.report.verdict import leaves_changes_out, proof, verdict
 
 _BUDGETS_RATIO = (
     *(-0.02, -0.01, -0.005, 0.0, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03),
@@ -50,36 +50,32 @@ def frontier_rows(points: Sequence[FrontierPoint]) -> Iterator[tuple[str, ...]]:
 
 def verification_rows(seen: Verification) -> Iterator[tuple[str, ...]]:
     """what, promised, verified, interval."""
+    slow, saved = seen.slowdown_interval, seen.saving_interval
+    slowest, fastest = signed_percent(slow.high_ratio - 1), signed_percent(slow.low_ratio - 1)
     yield (
         "slowdown",
         signed_percent(seen.promised_slowdown_ratio - 1),
         signed_percent(seen.slowdown_ratio - 1),
-        _interval(seen.slowdown_interval, offset=-1),
+        f"{fastest} … {slowest}",
     )
     yield (
         "saving",
         percent(seen.promised_saving_ratio, 2),
         percent(seen.saving_ratio, 2),
-        _interval(seen.saving_interval),
+        f"{percent(saved.low_ratio, 2)} … {percent(saved.high_ratio, 2)}",
     )
-
-
-def _interval(interval: Interval, *, offset: float = 0) -> str:
-    low = signed_percent(interval.low_ratio + offset)
-    high = signed_percent(interval.high_ratio + offset)
-    return f"{low} … {high}"
 
 
 def plan_sentence(plan: Plan, rows: Sequence[ComparisonRow], out: Path | None) -> str:
     """What the plan promises, for which work, and how sure that is."""
     parts = [f"Workload: {plan.workload}"]
     if plan.status is not Status.NO_GAIN:
-        parts.append("proven best" if plan.status is Status.OPTIMAL else "good, not proven best")
+        parts.append(proof(plan.status, plan.bound_gap_ratio))
     if plan.request.objective in (Objective.EDP, Objective.ED2P):
         parts.append(_product(plan))
     if plan.guard_band_ratio > 0:
         parts.append(f"{percent(plan.guard_band_ratio, 2)} of the time kept back as a guard band")
-    if plan.request.transition is not None:
+    if plan.request.transition is not None or change_indices(plan):
         parts.append(changes_text(plan))
     if out is not None:
         parts.append(f"written to {out}")
@@ -87,11 +83,13 @@ def plan_sentence(plan: Plan, rows: Sequence[ComparisonRow], out: Path | None) -
 
 
 def changes_text(plan: Plan) -> str:
-    """How often an iteration changes its point, and what of it that takes."""
+    """How often an iteration changes its point, and what of it that takes where that counts."""
     change_count = len(change_indices(plan))
     if not change_count:
         return "no change of the operating point"
     text = f"{counted(change_count, 'change')} of the operating point per iteration"
+    if leaves_changes_out(plan):
+        return f"{text}, not counted"
     lead_s = max((request.lead_s for request in plan.requests), default=0.0)
     if lead_s:
         text += f", asked for up to {seconds(lead_s)} ahead"
@@ -112,4 +110,21 @@ def tune_sentence(plan: Plan, seen: Verification, rows: Sequence[ComparisonRow])
     """The verdict of `tune`, simulated or measured; the same as on the report."""
     is_simulated = any(caveat.kind is CaveatKind.SIMULATED_DEVICE for caveat in seen.caveats)
     origin = f"{'Simulated' if is_simulated else 'Measured on'} {plan.device_name}"
-    return f"{origin}. {verdict(plan, seen, rows)}"
+    return f"{origin}. {verified_sentence(plan, seen, rows)}"
+
+
+def verified_sentence(plan: Plan, seen: Verification, rows: Sequence[ComparisonRow]) -> str:
+    """What fresh runs showed, and how many changes of clocks are in it."""
+    said = verdict(plan, seen, rows)
+    if plan.request.transition is None:
+        return said
+    text = changes_text(plan)
+    return f"{said} {text[:1].upper()}{text[1:]}."
+
+
+def replay_line(plan: Plan, file: Path) -> str | None:
+    """How to see what the changes of clocks take, where nothing that was run shows it."""
+    if not leaves_changes_out(plan):
+        return None
+    changes = counted(len(change_indices(plan)), "change")
+    return f"With its {changes} of clocks per iteration: joulewise replay {file}"

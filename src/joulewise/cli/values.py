@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.errors import InputError
@@ -35,6 +36,17 @@ def slowdown_budget(text: str) -> float:
     if ratio <= -1:
         raise InputError(f"{text!r} leaves no time at all", field="max-slowdown")
     return ratio
+
+
+def power_w(text: str, *, field: str) -> float:
+    """`80`, `80W` and `80 W` in W, from 0 up. Raises InputError naming the field."""
+    match = re.fullmatch(r"((\d+\.?\d*|\.\d+)(e[-+]?\d+)?)\s*w?", text.strip().lower(), re.ASCII)
+    value = math.inf if match is None else float(match[1])
+    if not math.isfinite(value):
+        raise InputError(
+            f"{text!r} is no power", field=field, hint="Write 80 or 80W, from 0 up, in W."
+        )
+    return value
 
 
 def clock_list(text: str | None, *, field: str) -> tuple[int | None, ...] | None:

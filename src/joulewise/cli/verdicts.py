@@ -9,6 +9,7 @@ from rich.console import Console
 from joulewise.cli.outcome import Outcome
 from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.plan import Granularity, Plan, Status, Verification
+from joulewise.domain.points import OperatingPoint
 from joulewise.report.regions import change_indices, plan_regions
 
 Render = Callable[[Console], None]
@@ -94,6 +95,18 @@ def _changes(plan: Plan) -> dict[str, object]:
     }
 
 
+def requests_document(plan: Plan) -> list[dict[str, object]]:
+    """The plan as it is carried out: what to ask for, before which launch, how long ahead."""
+    return [
+        {
+            "launch_index": request.launch_index,
+            "lead_s": request.lead_s,
+            **_point_document(request.point),
+        }
+        for request in plan.requests
+    ]
+
+
 def regions_document(plan: Plan) -> dict[str, object]:
     """The regions of a plan whose launches, not kernels, have points; else nothing."""
     request = plan.request
@@ -104,10 +117,16 @@ def regions_document(plan: Plan) -> dict[str, object]:
             {
                 "first_launch": region.first_launch,
                 "last_launch": region.last_launch,
-                "sm_clock_mhz": region.point.sm_clock_mhz,
-                "mem_clock_mhz": region.point.mem_clock_mhz,
-                "power_limit_w": region.point.power_limit_w,
+                **_point_document(region.point),
             }
             for region in plan_regions(plan)
         ]
+    }
+
+
+def _point_document(point: OperatingPoint) -> dict[str, object]:
+    return {
+        "sm_clock_mhz": point.sm_clock_mhz,
+        "mem_clock_mhz": point.mem_clock_mhz,
+        "power_limit_w": point.power_limit_w,
     }

@@ -82,10 +82,13 @@ class PlanError(JoulewiseError):
 
 
 class InfeasibleBudget(PlanError):
-    """No plan is this fast; `least_slowdown_ratio` is the least possible (1.0 = baseline)."""
+    """No plan is this fast; no plan's slowdown is below `least_slowdown_ratio` (1.0 = baseline).
+
+    `None` where more time would not do: what else was asked for leaves no plan at all.
+    """
 
     def __init__(
-        self, message: str, *, least_slowdown_ratio: float, hint: str | None = None
+        self, message: str, *, least_slowdown_ratio: float | None, hint: str | None = None
     ) -> None:
         """Carry the least slowdown that can be planned."""
         super().__init__(message, hint=hint)

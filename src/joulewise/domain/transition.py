@@ -97,6 +97,10 @@ class TransitionModel:
                 raise ValueError(f"costs has two entries for {cost.domain} to {target}")
             seen.add(key)
 
+    def is_measured_on(self, device_name: str, *, is_simulated: bool) -> bool:
+        """Whether this device is the one measured; a virtual GPU is not the one it stands for."""
+        return self.device_name == device_name and self.is_simulated == is_simulated
+
     def cost(self, before: OperatingPoint, after: OperatingPoint) -> TransitionCost | None:
         """What this change costs; `None` where the model does not say.
 

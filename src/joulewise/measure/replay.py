@@ -154,7 +154,7 @@ def replay_schedule(  # noqa: PLR0913 - what, where, under which label, how, and
     gpu = session.gpu
     lease.apply(schedule.launches[0].point)
     with runner.iterate(schedule.launches, schedule.requests, lease.apply, run=run) as loop:
-        progress("warming up", 0, 2)
+        progress("warming up", 0, 1)
         iteration_s = _iteration_s(gpu, loop)
         doubts = wait_until_steady(
             gpu,
@@ -162,10 +162,11 @@ def replay_schedule(  # noqa: PLR0913 - what, where, under which label, how, and
             settings,
             is_soak_optional=is_soak_optional,
         )
-        progress("replaying", 1, 2)
+        progress("warming up", 1, 1)
+        progress("replaying", 0, 1)
         count = iteration_count or _enough(iteration_s, gpu, settings)
         measured = _measure(gpu, loop, window, count, settings)
-        progress("replaying", 2, 2)
+        progress("replaying", 1, 1)
     return _finish(measured, gpu, settings, doubts)
 
 

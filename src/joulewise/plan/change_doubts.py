@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.plan import Granularity
 from joulewise.domain.points import OperatingPoint
-from joulewise.domain.sweep import Sweep
+from joulewise.domain.sweep import Sweep, SweepSource
 from joulewise.domain.transition import TransitionModel
 from joulewise.plan.changes import cost_of_change, untargeted_count
 
 
 def plan_change_doubts(
-    device_name: str, points: Sequence[OperatingPoint], model: TransitionModel | None
+    source: SweepSource, points: Sequence[OperatingPoint], model: TransitionModel | None
 ) -> tuple[Caveat, ...]:
     """Doubts about the changes that a plan makes; none where it makes none.
 
     Args:
-        device_name: The device of the sweep that the plan was made on.
+        source: Where the sweep that the plan was made on comes from.
         points: The point of every launch of the iteration, which repeats.
         model: What changes cost; `None` where that is not counted.
 
@@ -39,7 +39,7 @@ def plan_change_doubts(
     others = sum(cost_of_change(model, *change).target is None for change in changes)
     made = f"The plan changes clocks {len(changes)} times an iteration"
     aside = f"{made}, and {others} of these changes are to clocks"
-    return _of_model(device_name, model, made, aside if others else "")
+    return _of_model(source, model, made, aside if others else "")
 
 
 def frontier_change_doubts(
@@ -58,11 +58,11 @@ def frontier_change_doubts(
         return (Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen),)
     others = untargeted_count(sweep.points, model)
     aside = f"{made}, and {others} of the {len(sweep.points)} points of the sweep have clocks"
-    return _of_model(sweep.source.device_name, model, made, aside if others else "")
+    return _of_model(sweep.source, model, made, aside if others else "")
 
 
 def _of_model(
-    device_name: str, model: TransitionModel, made: str, aside: str
+    source: SweepSource, model: TransitionModel, made: str, aside: str
 ) -> tuple[Caveat, ...]:
     """Whether the model was measured: on this device, on a real one, and for these clocks.
 
@@ -70,9 +70,12 @@ def _of_model(
     """
     doubts = []
     name = repr(model.name)
-    if model.device_name != device_name:
+    where = model.device_name or ""
+    if model.is_simulated:
+        where = f"{where}, a virtual device".removeprefix(", ")
+    if not model.is_measured_on(source.device_name, is_simulated=source.is_simulated):
         seen = f"{made}; each change is taken to cost what the model {name} says"
-        seen += "." if model.device_name is None else f", measured on {model.device_name}."
+        seen += f", measured on {where}." if where else "."
         doubts.append(Caveat(kind=CaveatKind.TRANSITIONS_ASSUMED, seen=seen))
     elif aside:
         seen = (
@@ -81,7 +84,6 @@ def _of_model(
         )
         doubts.append(Caveat(kind=CaveatKind.TRANSITIONS_ASSUMED, seen=seen))
     if model.is_simulated:
-        where = "" if model.device_name is None else f"{model.device_name}, "
-        seen = f"The transition model {name} was measured on {where}a virtual device."
+        seen = f"The transition model {name} was measured on {where}."
         doubts.append(Caveat(kind=CaveatKind.SIMULATED_DEVICE, seen=seen))
     return tuple(doubts)

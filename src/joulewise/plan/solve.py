@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from joulewise.domain.errors import InfeasibleBudget, PlanError
+from joulewise.domain.errors import PlanError
 from joulewise.domain.plan import Objective, PlanRequest, Scope, Status
 from joulewise.domain.sweep import BoolTable, FloatTable, IntTable
 from joulewise.plan.chain.problem import Chain
 from joulewise.plan.chain.products import least_chain_product
-from joulewise.plan.chain.solve import GAP_RATIO, least_time_s, solve_chain
+from joulewise.plan.chain.solve import GAP_RATIO, least_time, solve_chain
+from joulewise.plan.infeasible import infeasible
 from joulewise.plan.knapsack import cheapest_within
 from joulewise.plan.options import options_of
 from joulewise.plan.product import least_product
-from joulewise.plan.rest import PROVEN_RATIO, ROUNDING_RATIO
+from joulewise.plan.rest import PROVEN_RATIO, ROUNDING_RATIO, gap_ratio_of
 from joulewise.plan.table import PlanTable
 
 BUDGET_TOLERANCE_RATIO = 1e-12
@@ -36,7 +37,8 @@ class Solution:
 
     Times and energies are per iteration. `bound_gap_ratio` bounds by how much of its value the
     objective may lie above the least possible within the (guarded) budget; it is at most 1e-9
-    where the status is `optimal`.
+    where the status is `optimal`. It is the baseline's where that is the solution (`no_gain`),
+    and `None` where nothing was proven.
     """
 
     request: PlanRequest
@@ -65,6 +67,24 @@ class Solution:
         return objective_value(self.request.objective, self.time_s, self.energy_j)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Found:
+    """The best choice found; what was minimised comes to, and what no plan falls below.
+
+    Both are `None` where every class minimises a product of its own, exactly.
+    """
+
+    choice: IntTable
+    value: float | None
+    bound: float | None
+
+    @property
+    def gap_ratio(self) -> float:
+        if self.value is None or self.bound is None:
+            return 0.0
+        return gap_ratio_of(self.value, self.bound)
+
+
 def objective_value(objective: Objective, time_s: float, energy_j: float) -> float:
     """Value of an objective: J, J·s (EDP) or J·s² (ED2P)."""
     return float(time_s ** _EXPONENT[objective] * energy_j)
@@ -75,6 +95,7 @@ def solve(
     request: PlanRequest,
     *,
     guard_band_ratio: float = 0.0,
+    class_guard_ratio: float | None = None,
     gap_ratio: float | None = GAP_RATIO,
 ) -> Solution:
     """Choose an operating point for every class of the table.
@@ -94,6 +115,8 @@ def solve(
         table: From `plan_table`.
         request: Objective, scope, budget and bound on regions.
         guard_band_ratio: Part of the budget that is kept back.
+        class_guard_ratio: Part of every class's own budget that is kept back with the scope
+            *local*; `None`: as much as of the total's.
         gap_ratio: Where changes cost something: how close to its bound the answer shall be, as a
             share of its energy; `None` takes it as it comes, which is quicker.
 
@@ -103,23 +126,34 @@ def solve(
     """
     _check(table, request, guard_band_ratio)
     limit_ratio = _limit_ratio(request, guard_band_ratio)
-    chain = chain_of(table, request, limit_ratio)
+    own_ratio = limit_ratio
+    if class_guard_ratio is not None:
+        own_ratio = _limit_ratio(request, class_guard_ratio)
+    chain = chain_of(table, request, own_ratio)
+    budget_s = limit_ratio * table.baseline_time_s
     if chain is not None:
-        budget_s = limit_ratio * table.baseline_time_s
         found = _solve_chain(chain, _EXPONENT[request.objective], budget_s, gap_ratio)
     elif request.scope is Scope.LOCAL:
-        found = _solve_local(table, request, limit_ratio)
+        found = _solve_local(table, request, own_ratio)
     else:
         found = _solve_global(table, request, limit_ratio)
     if _baseline_keeps_budget(request) and (
-        found is None or not _is_gain(table, request, found[0])
+        found is None or not _is_gain(table, request, found.choice)
     ):
-        return _solution(table, request, guard_band_ratio, _baseline_choice(table), Status.NO_GAIN)
+        gap_ratio = _baseline_gap_ratio(table, request, found, chain, budget_s)
+        choice = _baseline_choice(table)
+        return _solution(table, request, guard_band_ratio, choice, Status.NO_GAIN, gap_ratio)
     if found is None:
-        raise _infeasible(table, request, limit_ratio, guard_band_ratio)
-    choice, gap_ratio = found
-    status = Status.OPTIMAL if gap_ratio <= PROVEN_RATIO else Status.FEASIBLE
-    return _solution(table, request, guard_band_ratio, choice, status, gap_ratio)
+        raise infeasible(table, request, chain, own_ratio, guard_band_ratio)
+    status = Status.OPTIMAL if found.gap_ratio <= PROVEN_RATIO else Status.FEASIBLE
+    return _solution(table, request, guard_band_ratio, found.choice, status, found.gap_ratio)
+
+
+def counts_changes(table: PlanTable, max_region_count: int | None) -> bool:
+    """Whether a change of the point costs something, or only so many may be."""
+    if table.changes is None:
+        return False
+    return max_region_count is not None or not table.changes.is_free
 
 
 def chain_of(table: PlanTable, request: PlanRequest, limit_ratio: float) -> Chain | None:
@@ -127,7 +161,7 @@ def chain_of(table: PlanTable, request: PlanRequest, limit_ratio: float) -> Chai
 
     With a local scope, cells beyond `limit_ratio` x their class's baseline are absent.
     """
-    if table.changes is None or (table.changes.is_free and request.max_region_count is None):
+    if table.changes is None or not counts_changes(table, request.max_region_count):
         return None
     is_allowed = np.isfinite(table.time_s)
     if request.scope is Scope.LOCAL:
@@ -142,23 +176,23 @@ def chain_of(table: PlanTable, request: PlanRequest, limit_ratio: float) -> Chai
 
 def _solve_chain(
     chain: Chain, exponent: int, budget_s: float, gap_ratio: float | None
-) -> tuple[IntTable, float] | None:
-    """Choice and proven gap where changes count."""
+) -> _Found | None:
+    """The best where changes count; `None` where no plan was found within the budget."""
     if not np.isfinite(chain.time_s).any(axis=1).all():
         return None
     if exponent:
         product = least_chain_product(chain, exponent, budget_s)
         if product is None:
             return None
-        return product.columns, _gap_ratio(product.product, product.bound)
+        return _Found(choice=product.columns, value=product.product, bound=product.bound)
     answer = solve_chain(chain, budget_s, gap_ratio=gap_ratio)
-    return None if answer is None else (answer.choice, _gap_ratio(answer.energy_j, answer.bound_j))
+    if answer is None:
+        return None
+    return _Found(choice=answer.choice, value=answer.energy_j, bound=answer.bound_j)
 
 
-def _solve_global(
-    table: PlanTable, request: PlanRequest, limit_ratio: float
-) -> tuple[IntTable, float] | None:
-    """Choice and proven gap; `None` where the budget excludes every plan."""
+def _solve_global(table: PlanTable, request: PlanRequest, limit_ratio: float) -> _Found | None:
+    """The best; `None` where the budget excludes every plan."""
     options = options_of(table.time_s, table.energy_j)
     exponent = _EXPONENT[request.objective]
     budget_s = limit_ratio * table.baseline_time_s
@@ -166,16 +200,18 @@ def _solve_global(
         product = least_product(options, exponent, budget_s)
         if product is None:
             return None
-        return product.columns, _gap_ratio(product.product, product.bound)
+        return _Found(choice=product.columns, value=product.product, bound=product.bound)
     if math.isinf(budget_s):
-        return options.columns[options.cheapest], 0.0
+        cheapest_j = float(options.energy_j[options.cheapest].sum())
+        choice = options.columns[options.cheapest]
+        return _Found(choice=choice, value=cheapest_j, bound=cheapest_j)
     answer = cheapest_within(options, budget_s)
-    return None if answer is None else (answer.columns, _gap_ratio(answer.energy_j, answer.bound_j))
+    if answer is None:
+        return None
+    return _Found(choice=answer.columns, value=answer.energy_j, bound=answer.bound_j)
 
 
-def _solve_local(
-    table: PlanTable, request: PlanRequest, limit_ratio: float
-) -> tuple[IntTable, float] | None:
+def _solve_local(table: PlanTable, request: PlanRequest, limit_ratio: float) -> _Found | None:
     """The best point of every class alone; exact by nature."""
     is_allowed = _allowed(table, request, limit_ratio)
     if not is_allowed.any(axis=1).all():
@@ -183,7 +219,9 @@ def _solve_local(
     values = np.full(table.time_s.shape, np.inf)
     exponent = _EXPONENT[request.objective]
     values[is_allowed] = table.time_s[is_allowed] ** exponent * table.energy_j[is_allowed]
-    return _fastest_of_least(values, table.time_s), 0.0
+    choice = _fastest_of_least(values, table.time_s)
+    least_j = None if exponent else table.totals(choice)[1]
+    return _Found(choice=choice, value=least_j, bound=least_j)
 
 
 def _allowed(table: PlanTable, request: PlanRequest, limit_ratio: float) -> BoolTable:
@@ -244,8 +282,27 @@ def _is_gain(table: PlanTable, request: PlanRequest, choice: IntTable) -> bool:
     return value < baseline * (1.0 - ROUNDING_RATIO)
 
 
-def _gap_ratio(value: float, bound: float) -> float:
-    return max(0.0, (value - bound) / value) if value > 0.0 else 0.0
+def _baseline_gap_ratio(
+    table: PlanTable,
+    request: PlanRequest,
+    found: _Found | None,
+    chain: Chain | None,
+    budget_s: float,
+) -> float | None:
+    """How far the baseline may lie above the best plan; `None` where nothing was proven."""
+    if found is None:
+        # The baseline is the only one where it is sure that there are no others.
+        is_only = chain is None or _has_no_plan(chain, budget_s)
+        return 0.0 if is_only else None
+    if found.bound is None:
+        return None
+    baseline = objective_value(request.objective, table.baseline_time_s, table.baseline_energy_j)
+    return gap_ratio_of(baseline, found.bound)
+
+
+def _has_no_plan(chain: Chain, budget_s: float) -> bool:
+    is_hole = not np.isfinite(chain.time_s).any(axis=1).all()
+    return is_hole or least_time(chain).bound_s > budget_s
 
 
 def _solution(
@@ -254,7 +311,7 @@ def _solution(
     guard_band_ratio: float,
     choice: IntTable,
     status: Status,
-    gap_ratio: float = 0.0,
+    gap_ratio: float | None,
 ) -> Solution:
     time_s, energy_j = table.totals(choice)
     return Solution(
@@ -268,31 +325,3 @@ def _solution(
         baseline_energy_j=table.baseline_energy_j,
         bound_gap_ratio=gap_ratio,
     )
-
-
-def _infeasible(
-    table: PlanTable, request: PlanRequest, limit_ratio: float, guard_band_ratio: float
-) -> InfeasibleBudget:
-    """Say the least slowdown that can be planned."""
-    fastest_s = table.time_s.min(axis=1)
-    ratios = fastest_s / table.time_s[:, table.baseline_index]
-    slowest = int(np.argmax(ratios))
-    if request.scope is Scope.LOCAL and ratios[slowest] > limit_ratio:
-        least_ratio = float(ratios[slowest])
-        what = f"{table.class_names[slowest]!r} runs no faster than"
-    else:
-        least_ratio = _least_time_s(table, request, limit_ratio) / table.baseline_time_s
-        what = "no plan is faster than"
-    needed_ratio = math.ceil((least_ratio - 1.0 + guard_band_ratio) * 1e4) / 1e4
-    guard = f" (with {guard_band_ratio:.2%} kept back)" if guard_band_ratio else ""
-    return InfeasibleBudget(
-        f"{what} {100.0 * least_ratio:.2f} % of the baseline's time",
-        least_slowdown_ratio=least_ratio,
-        hint=f"Allow at least --max-slowdown {100.0 * needed_ratio:.2f}%{guard}.",
-    )
-
-
-def _least_time_s(table: PlanTable, request: PlanRequest, limit_ratio: float) -> float:
-    """Time of the fastest plan, changes included where they count."""
-    chain = chain_of(table, request, limit_ratio)
-    return float(table.time_s.min(axis=1).sum()) if chain is None else least_time_s(chain)

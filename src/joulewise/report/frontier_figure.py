@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from joulewise.domain.plan import FrontierPoint, Interval
 from joulewise.report.compare import (
@@ -28,16 +30,20 @@ _MARKS: dict[Role, tuple[str, str, int]] = {  # colour, symbol, size
     Role.VERIFIED: (TEAL, "diamond", 13),
 }
 _HEIGHT_PX, _ROOM_PX = 500, 104  # of the figure; of what stands above and below the axes
+_WIDTH_PX = 850  # of the axes on a wide page; on a narrow one labels may meet a line
 _LABEL_RIGHT_PX, _LABEL_GAP_PX = 44, 21
+_LETTER_PX, _PUSH_PX, _MOST_PUSH_PX = 6.5, 3, 90
 _LEFT_SIDE_RATIO = 0.6  # marks further right have their labels on the left
 
 
 def frontier_figure(inputs: ReportInputs) -> Figure:
-    """Static points, both frontiers and the marked rows; x and y in percent."""
+    """Single points, both frontiers and the marked rows; x and y in percent."""
     statics = static_points(inputs.plan, inputs.sweep)
     rows = comparison_rows(inputs)
     limit_percent = (equal_slowdown_ratio(inputs.plan, inputs.verification) - 1.0) * 100
     x_range, y_range = _ranges(inputs, statics, rows)
+    lines = (inputs.pass_frontier, inputs.kernel_frontier)
+    frame = _Frame(x_range=x_range, y_range=y_range, lines=lines)
     traces: list[Json] = [_static_trace(statics)]
     traces += _frontier_trace(inputs.pass_frontier, "pass-level plans", ORANGE, "dot")
     traces += _frontier_trace(inputs.kernel_frontier, "kernel-level plans", BLUE, "solid")
@@ -60,7 +66,7 @@ def frontier_figure(inputs: ReportInputs) -> Figure:
             "shapes": [_limit_line(limit_percent)],
             "annotations": [
                 _limit_label(limit_percent),
-                *_labels(rows, x_range, y_range),
+                *_labels(rows, frame),
             ],
         },
     )
@@ -70,7 +76,7 @@ def _static_trace(statics: Sequence[StaticPoint]) -> Json:
     return {
         "type": "scatter",
         "mode": "markers",
-        "name": "static points",
+        "name": "single points",
         "x": [(static.slowdown_ratio - 1.0) * 100 for static in statics],
         "y": [static.saving_ratio * 100 for static in statics],
         "text": [static.point.label for static in statics],
@@ -133,14 +139,71 @@ def _error_bar(middle_ratio: float, interval: Interval, colour: str) -> Json:
     }
 
 
-def _labels(
-    rows: Sequence[ComparisonRow], x_range: Sequence[float], y_range: Sequence[float]
-) -> list[Json]:
-    """A label beside every mark, pushed down where it would cover the one above.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Label:
+    """The label of one mark; both in percent, as the axes."""
+
+    text: str
+    time_percent: float
+    saving_percent: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """What is shown, in percent, and what labels keep clear of."""
+
+    x_range: Sequence[float]
+    y_range: Sequence[float]
+    lines: Sequence[Sequence[FrontierPoint]]
+
+    @property
+    def px_per_percent(self) -> float:
+        """Upwards."""
+        return (_HEIGHT_PX - _ROOM_PX) / (self.y_range[1] - self.y_range[0])
+
+    def is_left(self, label: _Label) -> bool:
+        """Whether the mark lies so far left that its label has room to its right."""
+        width = self.x_range[1] - self.x_range[0]
+        return label.time_percent <= self.x_range[0] + _LEFT_SIDE_RATIO * width
+
+    def mark_px(self, label: _Label) -> float:
+        """Of the mark, from the top."""
+        return (self.y_range[1] - label.saving_percent) * self.px_per_percent
+
+    def is_crossed(self, label: _Label, label_px: float) -> bool:
+        """Whether a line runs through the label where its middle lies so far from the top."""
+        percent_per_px = (self.x_range[1] - self.x_range[0]) / _WIDTH_PX
+        side = percent_per_px if self.is_left(label) else -percent_per_px
+        ends = (_LABEL_RIGHT_PX, _LABEL_RIGHT_PX + _LETTER_PX * len(label.text))
+        left, right = sorted(label.time_percent + end_px * side for end_px in ends)
+        middle = self.y_range[1] - label_px / self.px_per_percent
+        half = _LABEL_GAP_PX / 2 / self.px_per_percent
+        return any(
+            _runs_through(line, left, right, middle - half, middle + half) for line in self.lines
+        )
+
+
+def _runs_through(
+    line: Sequence[FrontierPoint], left: float, right: float, low: float, high: float
+) -> bool:
+    """Whether a line of steps enters a box, all in percent; upright parts count with their ends."""
+    times = [(trade.slowdown_ratio - 1.0) * 100 for trade in line]
+    savings = [trade.saving_ratio * 100 for trade in line]
+    for index, (start, end) in enumerate(pairwise(times)):
+        if start <= right and end >= left:
+            bottom, top = sorted(savings[index : index + 2])
+            is_level = low <= savings[index] <= high
+            is_upright = left <= end <= right and bottom <= high and top >= low
+            if is_level or is_upright:
+                return True
+    return False
+
+
+def _labels(rows: Sequence[ComparisonRow], frame: _Frame) -> list[Json]:
+    """A label beside every mark, pushed down where it would cover the one above or a line.
 
     Marks at the same place share one.
     """
-    px_per_percent = (_HEIGHT_PX - _ROOM_PX) / (y_range[1] - y_range[0])
     names: dict[tuple[float, float], list[str]] = {}
     for row in rows:
         place = (round(row.saving_ratio, 5), round(row.slowdown_ratio, 5))
@@ -148,32 +211,39 @@ def _labels(
     labels: list[Json] = []
     lowest_px = -math.inf
     for saving_ratio, slowdown_ratio in sorted(names, reverse=True):
-        mark_px = (y_range[1] - saving_ratio * 100) * px_per_percent
-        # Below the mark: the curves that it is compared with run above it.
-        label_px = max(mark_px + _LABEL_GAP_PX / 2, lowest_px + _LABEL_GAP_PX)
-        lowest_px = label_px
-        time = (slowdown_ratio - 1.0) * 100
-        is_left = time <= x_range[0] + _LEFT_SIDE_RATIO * (x_range[1] - x_range[0])
         name = " = ".join(names[saving_ratio, slowdown_ratio]).capitalize()
-        labels.append(
-            {
-                "x": time,
-                "y": saving_ratio * 100,
-                "text": f"{name}: {percent(saving_ratio, digit_count=1)}",
-                "showarrow": True,
-                "arrowhead": 0,
-                "arrowwidth": 1,
-                "arrowcolor": GREY,
-                "standoff": 8,
-                "xanchor": "left" if is_left else "right",
-                "ax": _LABEL_RIGHT_PX if is_left else -_LABEL_RIGHT_PX,
-                "ay": label_px - mark_px,
-                "bgcolor": "rgba(255,255,255,0)",
-                "borderpad": 1,
-                "font": {"size": 12},
-            }
+        label = _Label(
+            text=f"{name}: {percent(saving_ratio, digit_count=1)}",
+            time_percent=(slowdown_ratio - 1.0) * 100,
+            saving_percent=saving_ratio * 100,
         )
+        # Below the mark: the curves that it is compared with run above it.
+        least_px = max(frame.mark_px(label) + _LABEL_GAP_PX / 2, lowest_px + _LABEL_GAP_PX)
+        places_px = (least_px + push_px for push_px in range(0, _MOST_PUSH_PX, _PUSH_PX))
+        clear_px = (place_px for place_px in places_px if not frame.is_crossed(label, place_px))
+        lowest_px = next(clear_px, least_px)
+        labels.append(_annotation(label, frame, lowest_px))
     return labels
+
+
+def _annotation(label: _Label, frame: _Frame, label_px: float) -> Json:
+    is_left = frame.is_left(label)
+    return {
+        "x": label.time_percent,
+        "y": label.saving_percent,
+        "text": label.text,
+        "showarrow": True,
+        "arrowhead": 0,
+        "arrowwidth": 1,
+        "arrowcolor": GREY,
+        "standoff": 8,
+        "xanchor": "left" if is_left else "right",
+        "ax": _LABEL_RIGHT_PX if is_left else -_LABEL_RIGHT_PX,
+        "ay": label_px - frame.mark_px(label),
+        "bgcolor": "rgba(255,255,255,0)",
+        "borderpad": 1,
+        "font": {"size": 12},
+    }
 
 
 def _limit_line(limit_percent: float) -> Json:

@@ -27,12 +27,12 @@ class ReportInputs:
 
     `sweep` is the table that `plan` was made from and holds every cell that it uses. The
     frontiers are per iteration and against the same baseline, time ascending; an empty one
-    is left out, and they are drawn only. `rivals` is the table that the plan's rivals are judged by where it is not the
-    sweep itself: cells measured afresh beside the plan, or the sweep as the plan saw it,
-    calmed by the model; `rivals_basis` says which. `best_pass` is the best plan on that table
-    with one operating point per pass, within `report.compare.equal_slowdown_ratio`; `None`
-    where none is that fast. Static points, comparison and saving by kernel follow from these
-    (`report.compare`).
+    is left out. They are drawn only. `rivals` is the table that the plan's rivals are judged by
+    where it is not the sweep itself: cells measured afresh beside the plan, or the sweep as the
+    plan saw it, calmed by the model; `rivals_basis` says which. `best_pass` is the best plan on
+    that table with one operating point per pass, within `report.compare.equal_slowdown_ratio`;
+    `None` where none is that fast. Static points, comparison and saving by kernel follow from
+    these (`report.compare`).
     """
 
     plan: Plan

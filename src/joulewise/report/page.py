@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from joulewise.domain.plan import Plan, Status
+from joulewise.domain.sweep import SweepSource
 from joulewise.report.clocks_figure import (
     KNOBS,
     MOST_STRETCHES,
@@ -90,7 +91,7 @@ def render_report(inputs: ReportInputs) -> str:
                 "clocks-plot": clocks_figure(parts),
                 "savings-plot": savings_figure(savings),
             },
-            clocks_sentence=_clocks_sentence(inputs.plan, parts),
+            clocks_sentence=_clocks_sentence(inputs, parts),
             views=_views(parts),
             view_scale=time_scale(parts)[0],
             shares=point_shares(inputs.plan, inputs.sweep),
@@ -110,7 +111,7 @@ def render_report(inputs: ReportInputs) -> str:
     )
 
 
-def _clocks_sentence(plan: Plan, parts: tuple[Stretch, ...]) -> str:
+def _clocks_sentence(inputs: ReportInputs, parts: tuple[Stretch, ...]) -> str:
     """What the figure shows, and what it leaves out."""
     moved = moved_knobs(parts)
     if not moved:
@@ -123,18 +124,19 @@ def _clocks_sentence(plan: Plan, parts: tuple[Stretch, ...]) -> str:
     if still:
         sentences.append(f"It leaves the {still[0]} to the driver throughout.")
     if changes:
-        sentences.append(_changes_sentence(plan))
+        sentences.append(_changes_sentence(inputs.plan, inputs.sweep.source))
     if len(parts) > MOST_STRETCHES:
         sentences.append(f"The first {count(MOST_STRETCHES)} steps are shown.")
     return " ".join(sentences)
 
 
-def _changes_sentence(plan: Plan) -> str:
+def _changes_sentence(plan: Plan, source: SweepSource) -> str:
     """What the changes take, where the plan counts that."""
     model = plan.request.transition
     if model is None:
         return "Changing takes no time here: each kernel was measured alone."
-    known = "measured" if model.device_name == plan.device_name else "assumed"
+    is_measured = model.is_measured_on(source.device_name, is_simulated=source.is_simulated)
+    known = "measured" if is_measured else "assumed"
     sentence = (
         f"By the {known} transition model {model.name!r} the changes take "
         f"{duration(plan.transition_time_s)} and {energy(plan.transition_energy_j)} of an iteration"

@@ -11,6 +11,7 @@ from joulewise.report.wording import change, counted, energy, figure_text
 
 MOST_BARS = 20
 _LABEL_LENGTH = 34
+_LETTER_PX = 6.5
 _MOST_POINTS = 2
 
 
@@ -73,7 +74,7 @@ def _layout(bars: Sequence[_Bar]) -> Json:
     """Bars stand at 0, 1, 2 …, for equal labels may not fall together."""
     return {
         "height": 96 + 25 * len(bars),
-        "margin": {"l": 40, "r": 90, "t": 10, "b": 56},
+        "margin": {"l": 40, "r": 24 + _label_px(bars), "t": 10, "b": 56},
         "bargap": 0.35,
         "showlegend": False,
         "xaxis": axis(
@@ -92,6 +93,11 @@ def _layout(bars: Sequence[_Bar]) -> Json:
             },
         ),
     }
+
+
+def _label_px(bars: Sequence[_Bar]) -> int:
+    """Room for the longest label beside a bar: plotly cuts off what does not fit the margin."""
+    return round(_LETTER_PX * max(len(bar.clocks) for bar in bars))
 
 
 def clocks_label(saving: KernelSaving) -> str:

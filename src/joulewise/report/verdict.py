@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from joulewise.domain.plan import Interval, Plan, Status, Verification
 from joulewise.report.compare import ComparisonRow, Role
+from joulewise.report.regions import change_indices
 from joulewise.report.wording import change, percent, points
 
 _LEAST_SHOWN_RATIO = 0.0005  # below 0.05 points two savings read the same
-_RIVAL = "the best single operating point saves"
+_RIVAL = "the best single point saves"
+_NOT_COUNTED = "changes of clocks not counted"
 
 
 def verdict(plan: Plan, verification: Verification | None, rows: Sequence[ComparisonRow]) -> str:
@@ -17,33 +19,53 @@ def verdict(plan: Plan, verification: Verification | None, rows: Sequence[Compar
     if plan.status is Status.NO_GAIN:
         return "Leave the clocks alone: no plan within the budget saves energy."
     if verification is None:
+        aside = f", {_NOT_COUNTED}" if leaves_changes_out(plan) else ""
+        saved = percent(plan.saving_ratio, digit_count=1)
         return (
-            f"Promised, not verified: {percent(plan.saving_ratio, digit_count=1)} less energy at "
+            f"Promised, not verified{aside}: {saved} less energy at "
             f"{change(plan.slowdown_ratio)} time{_allowed(plan)}"
             f"{_lead_over_static(plan.saving_ratio, _as_promised(plan), rows)}."
         )
     return _verified(plan, verification, rows)
 
 
+def proof(status: Status, bound_gap_ratio: float | None) -> str:
+    """How far a plan can lie above the least that is possible; a gap that reads 0 is none."""
+    if bound_gap_ratio is None and status is not Status.OPTIMAL:
+        return "good, not proven best"
+    gap = percent(bound_gap_ratio or 0.0)
+    if status is Status.OPTIMAL or gap == percent(0.0):
+        return "proven best"
+    return f"at most {gap} above the least possible"
+
+
+def leaves_changes_out(plan: Plan) -> bool:
+    """Whether the plan changes clocks and neither counts that nor is run with it."""
+    return plan.request.transition is None and bool(change_indices(plan))
+
+
 def _verified(plan: Plan, verification: Verification, rows: Sequence[ComparisonRow]) -> str:
     saved = f"{percent(verification.saving_ratio, digit_count=1)} less energy"
     time = f"{change(verification.slowdown_ratio)} time"
     span, saving_span = verification.slowdown_interval, verification.saving_interval
+    is_apart = leaves_changes_out(plan)
+    aside = f", kernel by kernel and {_NOT_COUNTED}," if is_apart else ""
     if saving_span.low_ratio <= 0.0:
         low, high = percent(saving_span.low_ratio), percent(saving_span.high_ratio)
         return (
-            f"No saving shown: on fresh runs the plan saves between {low} and {high} energy "
+            f"No saving shown: on fresh runs{aside} the plan saves between {low} and {high} energy "
             f"at {time}{_allowed(plan)}."
         )
     budget_ratio = plan.request.max_slowdown_ratio
     lead = _lead_over_static(verification.saving_ratio, saving_span, rows)
     lead += _missed_promise(plan, saving_span)
     if budget_ratio is None or span.high_ratio <= 1.0 + budget_ratio:
-        return f"Verified on fresh runs: {saved} at {time}{_allowed(plan)}{lead}."
+        how = f"kernel by kernel, {_NOT_COUNTED}" if is_apart else "on fresh runs"
+        return f"Verified {how}: {saved} at {time}{_allowed(plan)}{lead}."
     if span.low_ratio > 1.0 + budget_ratio:
-        return f"The plan broke its budget: on fresh runs {saved} at {time}{_allowed(plan)}."
+        return f"The plan broke its budget: on fresh runs{aside} {saved} at {time}{_allowed(plan)}."
     return (
-        f"Fresh runs show {saved} at {time} (allowed: {change(1.0 + budget_ratio)}; "
+        f"Fresh runs{aside} show {saved} at {time} (allowed: {change(1.0 + budget_ratio)}; "
         f"{change(span.high_ratio)} is not excluded){lead}."
     )
 
@@ -79,7 +101,7 @@ def _lead_over_static(
         return ""
     rival_ratio = static.saving_ratio
     if rival_ratio < _LEAST_SHOWN_RATIO < interval.low_ratio:
-        return "; no single operating point saves any"
+        return "; no single point saves any"
     if interval.low_ratio > rival_ratio:
         return f", {points(saving_ratio - rival_ratio)} more than {_RIVAL}"
     if interval.high_ratio < rival_ratio:

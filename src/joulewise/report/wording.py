@@ -15,24 +15,28 @@ _TIME_STEPS = ((1.0, "s", 1.0), (1e-3, "ms", 1e3), (0.0, "µs", 1e6))
 _ENERGY_STEPS = ((1e6, "MJ", 1e-6), (1e4, "kJ", 1e-3), (1.0, "J", 1.0), (0.0, "mJ", 1e3))
 
 
+def decimal(value: float, digit_count: int, *, plus: str = "") -> str:
+    """A number with so many decimals, behind the one minus sign that is used everywhere.
+
+    `plus` stands before what is not negative. Zero is never negative: that reads like a claim.
+    """
+    text = f"{abs(value):.{digit_count}f}"
+    return f"{_MINUS if value < 0 and float(text) != 0 else plus}{text}"
+
+
 def percent(ratio: float, *, digit_count: int = 2) -> str:
     """`0.146` as `14.60 %`."""
-    text = f"{abs(ratio) * 100:.{digit_count}f}"
-    sign = _MINUS if ratio < 0 and float(text) != 0 else ""
-    return f"{sign}{text}{_THIN}%"
+    return f"{decimal(100 * ratio, digit_count)}{_THIN}%"
 
 
 def change(ratio: float, *, digit_count: int = 2) -> str:
     """`1.006`, a ratio to the baseline, as `+0.60 %`."""
-    text = percent(ratio - 1.0, digit_count=digit_count)
-    return text if text.startswith(_MINUS) else f"+{text}"
+    return f"{decimal(100 * (ratio - 1.0), digit_count, plus='+')}{_THIN}%"
 
 
 def points(ratio: float) -> str:
     """A difference of two shares, `0.053`, as `5.3 percentage points`."""
-    text = f"{abs(ratio) * 100:.1f}"
-    sign = _MINUS if ratio < 0 and float(text) != 0 else ""
-    return f"{sign}{text} percentage points"
+    return f"{decimal(100 * ratio, 1)} percentage points"
 
 
 def duration(time_s: float) -> str:

@@ -14,9 +14,11 @@ SCHEMA_VERSION = 1
 Document = TypeVar("Document")
 
 _PATH = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
+_STEP = re.compile(r"[^.\[\]]+|\[[^\]]*\]")
 _BYTE = re.compile(r"\(byte (\d+)\)$")
 _BACKQUOTED = re.compile(r"`([^`]*)`")
 _EXPECTED = re.compile(r"^Expected `([^`]*)`(?:, got `([^`]*)`)?(.*)$")
+_NO_VALUE = "Invalid enum value"
 _SEE = "See the page on file formats."
 _WORDS = {
     "array": "a list",
@@ -67,15 +69,17 @@ def decode_document(raw: bytes, shape: type[Document], file: str) -> Document:
     try:
         return msgspec.json.decode(raw.removeprefix(b"\xef\xbb\xbf"), type=shape)
     except msgspec.ValidationError as error:
-        raise shape_error(error, file) from error
+        raise shape_error(error, file, shape) from error
     except msgspec.DecodeError as error:
         raise _malformed(error, raw, file) from error
     except RecursionError as error:
         raise InputError("the JSON is nested too deeply", file=file, hint=_SEE) from error
 
 
-def shape_error(error: msgspec.ValidationError, file: str) -> InputError:
-    """Say which field is wrong and how."""
+def shape_error(
+    error: msgspec.ValidationError, file: str, shape: type[object] | None = None
+) -> InputError:
+    """Say which field is wrong and how, and where `shape` is given which values it takes."""
     text = str(error)
     place = _PATH.search(text)
     path = place[1] if place else ""
@@ -92,11 +96,47 @@ def shape_error(error: msgspec.ValidationError, file: str) -> InputError:
         return InputError(
             "the field is missing", file=file, field=_joined(path, name[1]), hint=_SEE
         )
-    return InputError(_in_words(problem), file=file, field=path or None, hint=_SEE)
+    allowed = _values(shape, path) if problem.startswith(_NO_VALUE) else ()
+    hint = f"Write one of {', '.join(map(str, allowed))}." if allowed else _SEE
+    return InputError(_in_words(problem), file=file, field=path or None, hint=hint)
+
+
+def _values(shape: type[object] | None, path: str) -> tuple[object, ...]:
+    """The values that the field at this path may have; empty where it is no enumeration."""
+    infos = [] if shape is None else [msgspec.inspect.type_info(shape)]
+    for step in ["", *_STEP.findall(path)]:
+        infos = [part for info in infos for part in _inside(info, step)]
+    values: list[object] = []
+    for info in infos:
+        if isinstance(info, msgspec.inspect.EnumType):
+            values += [member.value for member in info.cls]
+        elif isinstance(info, msgspec.inspect.LiteralType):
+            values += info.values
+    return tuple(values)
+
+
+def _inside(info: msgspec.inspect.Type, step: str) -> list[msgspec.inspect.Type]:
+    """Types of a field or of the items of a list; a step of no name takes unions apart."""
+    found = [info]
+    if isinstance(info, msgspec.inspect.StructType):
+        found = (
+            [field.type for field in info.fields if field.encode_name == step] if step else found
+        )
+    elif isinstance(info, msgspec.inspect.VarTupleType):
+        found = [info.item_type]
+    if any(isinstance(one, msgspec.inspect.UnionType) for one in found):
+        found = [
+            part
+            for one in found
+            for part in (one.types if isinstance(one, msgspec.inspect.UnionType) else (one,))
+        ]
+    return found
 
 
 def _in_words(problem: str) -> str:
     """Types as people who write JSON by hand call them."""
+    if problem.startswith(_NO_VALUE):
+        return f"this cannot be {problem.removeprefix(_NO_VALUE).strip()}"
     expected = _EXPECTED.match(problem)
     if expected is None:
         plain = _BACKQUOTED.sub(r"\1", problem)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from joulewise.domain.pipeline import PipelinePlan, PipelineShape, PlannedOperation
+from joulewise.domain.pipeline import PipelinePlan, PipelinePoint, PipelineShape, PlannedOperation
 from joulewise.domain.plan import Status
 from joulewise.domain.sweep import Sweep
 from joulewise.store.atomic import write_atomically
@@ -55,9 +55,11 @@ def read_pipeline(path: Path) -> PipelinePlan:
     _check_shape(shape, file)
     _check_kernel_plans(plan, file)
     _check_operations(plan.operations, plan, "operations", file)
-    _check_sums(plan.operations, plan, plan.time_s, plan.energy_j, file)
+    _check_sums(plan.operations, plan, "", file)
+    _check_ratios(plan, plan, "", file)
     if plan.baseline_operations:
         _check_operations(plan.baseline_operations, plan, "baseline_operations", file)
+        _check_sums(plan.baseline_operations, plan, "baseline_", file)
     _check_frontier(plan, file)
     return plan
 
@@ -157,23 +159,36 @@ def _check_overlaps(operations: Sequence[PlannedOperation], field: str, file: st
 
 
 def _check_sums(
-    operations: Sequence[PlannedOperation],
-    plan: PipelinePlan,
-    time_s: float,
-    energy_j: float,
-    file: str,
+    operations: Sequence[PlannedOperation], plan: PipelinePlan, prefix: str, file: str
 ) -> None:
     """The iteration ends with its last operation, and its energy is that of its parts."""
+    time_s: float = getattr(plan, f"{prefix}time_s")
+    energy_j: float = getattr(plan, f"{prefix}energy_j")
     power_w = plan.request.blocking_power_w
     last_s = max(one.start_s + one.time_s for one in operations)
     if not math.isclose(last_s, time_s, rel_tol=_ROUNDING_RATIO):
-        raise unlike(f"the last operation ends at {last_s:.6g} s", file, "time_s")
+        raise unlike(f"the last operation ends at {last_s:.6g} s", file, f"{prefix}time_s")
     busy_j = math.fsum(one.energy_j - power_w * one.time_s for one in operations)
     total_j = busy_j + plan.request.shape.stage_count * time_s * power_w
     if not math.isclose(total_j, energy_j, rel_tol=_ROUNDING_RATIO):
-        raise unlike(f"the operations and waiting add up to {total_j:.6g} J", file, "energy_j")
-    if not 0.0 <= plan.bound_j <= energy_j * (1.0 + _ROUNDING_RATIO):
-        raise unlike("the bound lies above the plan", file, "bound_j")
+        message = f"the operations and waiting add up to {total_j:.6g} J"
+        raise unlike(message, file, f"{prefix}energy_j")
+
+
+def _check_ratios(
+    found: PipelinePlan | PipelinePoint, plan: PipelinePlan, prefix: str, file: str
+) -> None:
+    """Ratios are against the baseline, and no plan lies below its bound."""
+    slowdown_ratio = found.time_s / plan.baseline_time_s
+    if not math.isclose(found.slowdown_ratio, slowdown_ratio, rel_tol=_ROUNDING_RATIO):
+        message = f"against the baseline's time this is {slowdown_ratio:.6g}"
+        raise unlike(message, file, f"{prefix}slowdown_ratio")
+    saving_ratio = 1.0 - found.energy_j / plan.baseline_energy_j
+    if not math.isclose(found.saving_ratio, saving_ratio, abs_tol=_ROUNDING_RATIO):
+        message = f"against the baseline's energy this is {saving_ratio:.6g}"
+        raise unlike(message, file, f"{prefix}saving_ratio")
+    if not 0.0 <= found.bound_j <= found.energy_j * (1.0 + _ROUNDING_RATIO):
+        raise unlike("the bound lies above the plan", file, f"{prefix}bound_j")
 
 
 def _check_frontier(plan: PipelinePlan, file: str) -> None:
@@ -182,3 +197,5 @@ def _check_frontier(plan: PipelinePlan, file: str) -> None:
     for index, (before, after) in enumerate(pairwise(plan.frontier), start=1):
         if after.time_s < before.time_s:
             raise unlike("the frontier goes back in time", file, f"frontier[{index}].time_s")
+    for index, point in enumerate(plan.frontier):
+        _check_ratios(point, plan, f"frontier[{index}].", file)

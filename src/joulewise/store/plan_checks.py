@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from joulewise.domain.plan import Plan
 from joulewise.domain.points import OperatingPoint
+from joulewise.domain.transition import TransitionModel
 from joulewise.store.record_files import unlike
 from joulewise.store.transition_files import LONGEST_S, check_transition
+
+_ROUNDING_RATIO = 1e-9
 
 
 def check_schedule(plan: Plan, file: str) -> None:
@@ -29,6 +32,7 @@ def check_schedule(plan: Plan, file: str) -> None:
     _check_costs(plan, changes, file)
     if plan.requests or plan.request.transition is not None:
         _check_requests(plan, changes, file)
+        _check_spacing(plan, changes, file)
 
 
 def _changes(plan: Plan) -> dict[int, tuple[OperatingPoint, OperatingPoint]]:
@@ -60,6 +64,45 @@ def _check_costs(
                 file,
                 "request.transition.costs",
             )
+
+
+def _check_lead(lead_s: float, lag_s: float, field: str, file: str) -> None:
+    if lead_s > LONGEST_S:
+        raise unlike(f"no lead is longer than {LONGEST_S:g} s", file, field)
+    if lead_s != lag_s:
+        raise unlike(
+            f"this change takes effect {lag_s!r} s after it was asked for, and so it is asked "
+            f"for as long ahead, not {lead_s!r} s",
+            file,
+            field,
+        )
+
+
+def _check_spacing(
+    plan: Plan, changes: dict[int, tuple[OperatingPoint, OperatingPoint]], file: str
+) -> None:
+    """Requests go out one by one, each once the last is in force and its dwell is over.
+
+    What a launch takes the plan does not say; all of them together take no longer than it does.
+    """
+    model = plan.request.transition
+    if model is None:
+        return
+    lags_s = [_lag_s(model, *change) for change in changes.values()]
+    needed_s = sum(max(lag_s, model.dwell_s) for lag_s in lags_s)
+    if needed_s > plan.time_s * (1.0 + _ROUNDING_RATIO):
+        raise unlike(
+            f"one after the other the plan's {len(changes)} requests take at least "
+            f"{needed_s:.6g} s, and its iteration {plan.time_s:.6g} s",
+            file,
+            "requests",
+        )
+
+
+def _lag_s(model: TransitionModel | None, before: OperatingPoint, after: OperatingPoint) -> float:
+    """How far ahead of a change it is asked for; what is not counted does not lag."""
+    cost = None if model is None else model.cost(before, after)
+    return 0.0 if cost is None else cost.lag_s
 
 
 def _check_requests(
@@ -94,8 +137,8 @@ def _check_requests(
                 file,
                 f"{here}.launch_index",
             )
-        if request.lead_s > LONGEST_S:
-            raise unlike(f"no lead is longer than {LONGEST_S:g} s", file, f"{here}.lead_s")
+        lag_s = _lag_s(plan.request.transition, *changes[index])
+        _check_lead(request.lead_s, lag_s, f"{here}.lead_s", file)
         last = index
     asked = {request.launch_index for request in plan.requests}
     missing = [index for index in changes if index not in asked]

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from joulewise.domain.errors import InputError
+from joulewise.store.document_kinds import refuse_other_kind
 from joulewise.store.files import read_bytes
 from joulewise.store.json_files import (
     SCHEMA_VERSION,
@@ -37,9 +38,11 @@ def read_wire(path: Path, record: type[object]) -> msgspec.Struct:
     """Read a file that holds one record, as its wire type.
 
     Raises:
-        InputError: not of the record's shape; names file, line or field.
+        InputError: another of joulewise's documents, or not of the record's shape; names file,
+            line or field.
     """
     raw, file = read_bytes(path), str(path)
+    refuse_other_kind(raw, record.__name__, file)
     require_version(raw, file)
     return decode_document(raw, document_type(record, SCHEMA_VERSION), file)
 

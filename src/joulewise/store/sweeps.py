@@ -6,6 +6,7 @@ from pathlib import Path
 
 from joulewise.domain.sweep import Sweep
 from joulewise.store.atomic import write_atomically
+from joulewise.store.document_kinds import refuse_other_kind
 from joulewise.store.files import read_bytes
 from joulewise.store.fingerprint import sweep_sha256
 from joulewise.store.sweep_csv import sweep_csv, sweep_from_csv
@@ -21,6 +22,7 @@ def read_sweep(path: Path) -> Sweep:
         InputError: anything wrong with the file; names file, row and field.
     """
     raw = read_bytes(path)
+    refuse_other_kind(raw, "Sweep", str(path))
     if raw.startswith(b"PAR1") or path.suffix == ".parquet":
         return sweep_from_parquet(raw, str(path))
     return sweep_from_csv(raw, str(path))

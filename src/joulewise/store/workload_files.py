@@ -14,6 +14,7 @@ from joulewise.domain.errors import InputError
 from joulewise.domain.workload import KernelWork, Launch, Pass, Workload
 from joulewise.store.atomic import write_atomically
 from joulewise.store.columns import Field, names
+from joulewise.store.document_kinds import refuse_other_kind
 from joulewise.store.files import read_bytes
 from joulewise.store.json_files import (
     SCHEMA_VERSION,
@@ -64,6 +65,7 @@ def read_workload(path: Path) -> Workload:
         InputError: anything wrong with the file; names file, line or field.
     """
     raw, file = read_bytes(path), str(path)
+    refuse_other_kind(raw, "Workload", file)
     require_version(raw, file)
     document = decode_document(raw, WorkloadFile, file)
     names([document.name], Field(file=file, name="name"))

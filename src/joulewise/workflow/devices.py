@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from joulewise.domain.errors import InputError
 from joulewise.domain.points import ClockGrid, OperatingPoint
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import Workload
+from joulewise.simulator.clock_driver import board_transition
+from joulewise.simulator.device_string import parse_device
 from joulewise.simulator.presets import preset, preset_names
 from joulewise.simulator.virtual import is_virtual, open_virtual
 
 # The paper sweeps every 14th of 127 SM clocks: ten, spread evenly over the list.
 DEFAULT_SM_CLOCK_COUNT = 10
+_ALIKE_RATIO = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLine:
-    """One device that `--device` takes."""
+    """One device that `--device` takes.
+
+    `lag_s` and `stall_s` are what a change of point costs on it, unless the string says else.
+    """
 
     device: str
     name: str
@@ -27,21 +34,27 @@ class DeviceLine:
     is_calibrated: bool
     sm_clock_count: int
     mem_clock_count: int
+    lag_s: float
+    stall_s: float
 
 
 def device_lines() -> tuple[DeviceLine, ...]:
     """Every device that is there."""
-    specs = [(name, preset(name)) for name in preset_names()]
-    return tuple(
-        DeviceLine(
-            device=f"virtual:{name}",
-            name=spec.name,
-            is_simulated=True,
-            is_calibrated=spec.is_calibrated,
-            sm_clock_count=len(spec.grid.sm_clocks_mhz),
-            mem_clock_count=len(spec.grid.mem_clocks_mhz),
-        )
-        for name, spec in specs
+    return tuple(_device_line(name) for name in preset_names())
+
+
+def _device_line(name: str) -> DeviceLine:
+    device, spec = f"virtual:{name}", preset(name)
+    costs = board_transition(parse_device(device), None).costs
+    return DeviceLine(
+        device=device,
+        name=spec.name,
+        is_simulated=True,
+        is_calibrated=spec.is_calibrated,
+        sm_clock_count=len(spec.grid.sm_clocks_mhz),
+        mem_clock_count=len(spec.grid.mem_clocks_mhz),
+        lag_s=max(cost.lag_s for cost in costs),
+        stall_s=max(cost.stall_s for cost in costs),
     )
 
 
@@ -56,12 +69,7 @@ def open_session(
     Raises InputError for an unknown device, an option it does not have, or a workload that
     does not say what its kernels do.
     """
-    if not is_virtual(device):
-        raise InputError(
-            f"{device!r} is not a device",
-            field="device",
-            hint=f"Known: {', '.join(line.device for line in device_lines())}.",
-        )
+    _refuse_unknown(device)
     lacking = [k for k in workload.kernels if k not in {work.kernel for work in workload.works}]
     if lacking:
         raise InputError(
@@ -71,6 +79,22 @@ def open_session(
             hint='Add its entry to "works" in the workload file.',
         )
     return open_virtual(device, workload.works, transition)
+
+
+def _refuse_unknown(device: str) -> None:
+    """No such device; say which one may have been meant."""
+    name = device.partition(":")[2].partition(",")[0].strip()
+    if is_virtual(device) and (not name or name in preset_names()):
+        return
+    known = [f"virtual:{preset_name}" for preset_name in preset_names()]
+    asked = name if is_virtual(device) else device.strip().partition(",")[0]
+    alike = get_close_matches(f"virtual:{asked.lower()}", known, n=1, cutoff=_ALIKE_RATIO)
+    meant = f"Did you mean {alike[0]}? " if alike else ""
+    raise InputError(
+        f"no virtual GPU is called {name!r}" if is_virtual(device) else f"{device!r} is no device",
+        field="device",
+        hint=f"{meant}Known: {', '.join(known)}.",
+    )
 
 
 def points_to_measure(

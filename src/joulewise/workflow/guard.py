@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from joulewise.domain.plan import PlanRequest, Scope
+from joulewise.domain.plan import Objective, PlanRequest, Scope, Status
 from joulewise.domain.sweep import BoolTable, FloatTable, IntTable
-from joulewise.plan.solve import Solution, solve
+from joulewise.plan.chain.solve import GAP_RATIO
+from joulewise.plan.solve import Solution, counts_changes, solve
 from joulewise.plan.table import PlanTable
 
 GUARD_ERROR_COUNT = 2.0
@@ -90,7 +91,8 @@ def solve_guarded(
     at a fair price, and nothing more is held back.
 
     With the scope *local* every class holds back its own two standard errors; the guard band
-    of the solution is then that of the sum.
+    of the solution is then that of the sum. Where changes count, they and the classes together
+    must keep the budget too, and that guard band is held back of it.
 
     Args:
         table: What to plan on.
@@ -105,18 +107,40 @@ def solve_guarded(
     """
     if request.max_slowdown_ratio is None:
         return solve(table, request)
+    planned, class_guard_ratio = table, None
     if request.scope is Scope.LOCAL:
-        safe = _safe_options(table, request.max_slowdown_ratio, counts, errors, doubted)
-        solution = solve(safe, request)
-        return replace(solution, guard_band_ratio=_guard(table, solution, counts, errors, doubted))
+        planned = _safe_options(table, request.max_slowdown_ratio, counts, errors, doubted)
+        if not counts_changes(table, request.max_region_count):
+            solution = solve(planned, request)
+            guard = _guard(table, solution, counts, errors, doubted)
+            return replace(solution, guard_band_ratio=guard)
+        # Each class has held back its own.
+        class_guard_ratio = 0.0
     # Ends: the guard band rises, and takes only values that belong to one of finitely many plans.
-    guard = 0.0
+    guard, gap_ratio = 0.0, None
     while True:
-        solution = solve(table, request, guard_band_ratio=guard)
+        solution = solve(
+            planned,
+            request,
+            guard_band_ratio=guard,
+            class_guard_ratio=class_guard_ratio,
+            gap_ratio=gap_ratio,
+        )
         needed = _guard(table, solution, counts, errors, doubted)
-        if needed <= guard + _TOLERANCE_RATIO:
+        if needed > guard + _TOLERANCE_RATIO:
+            guard, gap_ratio = needed, None
+        elif gap_ratio is not None or _is_closed(table, solution):
             return solution
-        guard = needed
+        else:
+            # What quick answers settle on is closed in the end.
+            gap_ratio = GAP_RATIO
+
+
+def _is_closed(table: PlanTable, solution: Solution) -> bool:
+    """Whether taking more time over it leads to no other solution."""
+    is_closing = counts_changes(table, solution.request.max_region_count)
+    is_energy = solution.request.objective in (Objective.ENERGY, Objective.MIN_ENERGY)
+    return solution.status is Status.OPTIMAL or not (is_closing and is_energy)
 
 
 def _guard(

@@ -42,6 +42,7 @@ class FrontierJob:
     workload: str | None
     granularity: Granularity
     transition: str | None = None
+    max_region_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +154,7 @@ def frontier_of(job: FrontierJob, progress: Progress = no_progress) -> FrontierR
     result = FrontierResult(
         workload=launches.name if launches is not None else EACH_KERNEL_ONCE,
         transition=None if transition is None else transition.name,
-        points=frontier(table),
+        points=frontier(table, max_region_count=job.max_region_count),
         caveats=frontier_caveats(sweep, job.granularity, transition),
     )
     progress("planning at every budget", 1, 1)

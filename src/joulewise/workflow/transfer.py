@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from joulewise.control.lease import hold
 from joulewise.control.state import default_state_dir
-from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Interval, Plan, PlannedLaunch
 from joulewise.domain.points import OperatingPoint
@@ -17,6 +18,7 @@ from joulewise.domain.session import DeviceSession
 from joulewise.domain.workload import Pass, Workload
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.verify import verify_plan
+from joulewise.plan.requests import planned_requests
 from joulewise.plan.solve import BUDGET_TOLERANCE_RATIO
 from joulewise.simulator.device_string import is_virtual
 from joulewise.store.documents import plan_sha256, read_plan
@@ -50,7 +52,8 @@ class TransferJob:
 class CarriedOutcome:
     """What a plan comes to on one workload, against the baseline of the same runs.
 
-    Intervals are 95 % intervals over pairs; `None` where the figures are free of noise.
+    Figures are medians over pairs with 95 % intervals; without noise they are exact, and the
+    intervals `None`.
     """
 
     baseline_time_s: float
@@ -71,7 +74,11 @@ class Replanned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferRow:
-    """One target. `is_own` marks the workload that the plan was made for."""
+    """One target. `is_own` marks the workload that the plan was made for.
+
+    `is_within_budget` is `None` where the plan has no budget, and where the pairs show neither
+    that the budget is kept nor that it is broken: it lies within the interval.
+    """
 
     label: str
     workload: str
@@ -144,13 +151,14 @@ def transfer_plan(job: TransferJob, progress: Progress = no_progress) -> Transfe
             outcomes[name], doubts = _measured(session, one, job.pair_count, step)
             caveats += doubts
     rows = tuple(_row(job, device, plan, target, outcomes, carried) for target in targets)
+    doubts = (*_of_promise(plan, rows), *caveats, *_of_changes(plan))
     return TransferResult(
         plan=plan,
         device=device,
         is_truth=is_truth,
         rows=rows,
         study=gpt3_xl_transfer() if any(row.published for row in rows) else None,
-        caveats=_first_of_each_kind((*caveats, *_of_changes(plan))),
+        caveats=first_of_each_kind(*doubts),
     )
 
 
@@ -158,7 +166,9 @@ def carried_plan(plan: Plan, workload: Workload, file: Path) -> Plan:
     """The plan with the launches of another workload, each at the point of its kernel.
 
     Where the launches are the same, points are carried over one by one; else by kernel and
-    pass, which needs one point for each. Figures stay those of the plan's own workload.
+    pass, which needs one point for each. Requests are those that lead to these points; each is
+    made as long ahead as its change lags, whatever the launches take. Figures stay those of the
+    plan's own workload.
 
     Raises:
         InputError: Kernels differ, or points differ from launch to launch and the launches are
@@ -166,15 +176,16 @@ def carried_plan(plan: Plan, workload: Workload, file: Path) -> Plan:
     """
     own = [(launch.kernel, launch.pass_) for launch in plan.launches]
     asked = [(launch.kernel, launch.pass_) for launch in workload.launches]
-    if own == asked:
-        return replace(plan, workload=workload.name)
-    _refuse_other_kernels(plan, workload, file)
-    points = _points_by_kernel(plan, workload, file)
-    launches = tuple(
-        PlannedLaunch(kernel=kernel, pass_=pass_, point=points[kernel, pass_])
-        for kernel, pass_ in asked
-    )
-    return replace(plan, workload=workload.name, launches=launches)
+    launches = plan.launches
+    if own != asked:
+        _refuse_other_kernels(plan, workload, file)
+        points = _points_by_kernel(plan, workload, file)
+        launches = tuple(
+            PlannedLaunch(kernel=kernel, pass_=pass_, point=points[kernel, pass_])
+            for kernel, pass_ in asked
+        )
+    requests = planned_requests(tuple(launch.point for launch in launches), plan.request.transition)
+    return replace(plan, workload=workload.name, launches=launches, requests=requests)
 
 
 def _refuse_other_kernels(plan: Plan, workload: Workload, file: Path) -> None:
@@ -271,18 +282,43 @@ def _row(
     if job.is_replanned:
         best = replanned_on_truth(device, target.workload, carried[name])
         replanned = Replanned(slowdown_ratio=best.slowdown_ratio, saving_ratio=best.saving_ratio)
-    slowdown_ratio = outcomes[name].slowdown_ratio
     return TransferRow(
         label=target.label,
         workload=name,
         is_own=name == plan.workload,
         carried=outcomes[name],
-        is_within_budget=None
-        if budget is None
-        else slowdown_ratio <= (1.0 + budget) * (1.0 + BUDGET_TOLERANCE_RATIO),
+        is_within_budget=None if budget is None else _keeps(budget, outcomes[name]),
         published=target.published,
         replanned=replanned,
     )
+
+
+def _keeps(budget: float, seen: CarriedOutcome) -> bool | None:
+    """By the whole interval; `None` where the budget lies within it."""
+    limit_ratio = (1.0 + budget) * (1.0 + BUDGET_TOLERANCE_RATIO)
+    interval = seen.slowdown_interval
+    if interval is None:
+        return seen.slowdown_ratio <= limit_ratio
+    if interval.high_ratio <= limit_ratio:
+        return True
+    return False if interval.low_ratio > limit_ratio else None
+
+
+def _of_promise(plan: Plan, rows: Sequence[TransferRow]) -> tuple[Caveat, ...]:
+    """Targets whose pairs do not show that the budget is kept, told once for all."""
+    budget = plan.request.max_slowdown_ratio
+    highest = [
+        row.carried.slowdown_interval.high_ratio
+        for row in rows
+        if row.carried.slowdown_interval is not None and row.is_within_budget is not True
+    ]
+    if budget is None or not highest:
+        return ()
+    seen = (
+        f"On {len(highest)} of {len(rows)} targets the slowdown may be beyond the budget of "
+        f"{budget:.2%}, as large as {max(highest) - 1.0:.2%}."
+    )
+    return (Caveat(kind=CaveatKind.PROMISE_NOT_SHOWN, seen=seen),)
 
 
 def _truth(device: str, workload: Workload, plan: Plan) -> CarriedOutcome:
@@ -308,18 +344,15 @@ def _measured(
             plan_sha256=plan_sha256(plan),
             progress=progress,
         )
-    first = len(seen.pairs)
     outcome = CarriedOutcome(
-        baseline_time_s=sum(pair.baseline_time_s for pair in seen.pairs) / first,
-        baseline_energy_j=sum(pair.baseline_energy_j for pair in seen.pairs) / first,
+        baseline_time_s=median(pair.baseline_time_s for pair in seen.pairs),
+        baseline_energy_j=median(pair.baseline_energy_j for pair in seen.pairs),
         slowdown_ratio=seen.slowdown_ratio,
         saving_ratio=seen.saving_ratio,
         slowdown_interval=seen.slowdown_interval,
         saving_interval=seen.saving_interval,
     )
-    # A plan promises nothing for workloads that it was not made for.
-    doubts = (one for one in seen.caveats if one.kind is not CaveatKind.PROMISE_NOT_SHOWN)
-    return outcome, tuple(doubts)
+    return outcome, seen.caveats
 
 
 def _shifted(progress: Progress, number: int, target_count: int) -> Progress:
@@ -337,10 +370,3 @@ def _of_changes(plan: Plan) -> tuple[Caveat, ...]:
         return ()
     seen = f"The plan uses {point_count} operating points; changing between them is free in it."
     return (Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen),)
-
-
-def _first_of_each_kind(caveats: Sequence[Caveat]) -> tuple[Caveat, ...]:
-    first: dict[CaveatKind, Caveat] = {}
-    for caveat in caveats:
-        first.setdefault(caveat.kind, caveat)
-    return tuple(first.values())

@@ -44,6 +44,7 @@ from joulewise.workflow.reporting import (
 from joulewise.workflow.transitions import load_optional_transition, transition_file
 from joulewise.workflow.workloads import load_workload, source_files
 
+REPORTING = "writing the report"
 RIVAL_WINDOW_COUNT = 5
 # Twice the usual shift between two visits of a sweep.
 RIVAL_MARGIN_RATIO = 0.01
@@ -85,6 +86,7 @@ class FreshWindows:
         self._lease = lease
         self._progress = progress
         self._next_window = 0
+        self._round_count = 0
         self._cells: list[CellMeasurement] = []
 
     @property
@@ -96,6 +98,8 @@ class FreshWindows:
         self, cells: Sequence[tuple[str, OperatingPoint]], window_count: int
     ) -> tuple[CellMeasurement, ...]:
         """Fresh windows of these cells, interleaved."""
+        self._round_count += 1
+        round_name = f"round {self._round_count}"
         first, self._next_window = self._next_window, self._next_window + window_count
         measured = measure_fresh(
             self._session,
@@ -104,7 +108,9 @@ class FreshWindows:
             window_count,
             settings=SETTINGS,
             first_window=first,
-            progress=self._progress,
+            progress=lambda what, done_count, total_count: self._progress(
+                f"{what}, {round_name}", done_count, total_count
+            ),
         )
         self._cells.extend(measured)
         return measured
@@ -145,7 +151,9 @@ def tune_to_folder(job: TuneJob, progress: Progress) -> TuneResult:
             progress=progress,
         )
         write_verification(seen, folder / VERIFICATION_NAME)
+        progress(REPORTING, 0, 1)
         written = write_report(folder)
+        progress(REPORTING, 1, 1)
         journal.close(finished=True)
     return TuneResult(
         plan=plan,

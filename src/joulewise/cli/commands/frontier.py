@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from joulewise.cli.commands.plan import request_of
 from joulewise.cli.options import (
     AsJson,
     FailOn,
     Granularities,
+    MaxRegions,
     OptionalWorkload,
     SweepFile,
     Transition,
 )
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.progress import progress_bars
-from joulewise.cli.render import print_caveats, say, table
+from joulewise.cli.render import counted, print_caveats, say, table
 from joulewise.cli.sentences import frontier_rows
 from joulewise.cli.values import caveat_kinds
-from joulewise.domain.plan import Granularity, Status
+from joulewise.domain.plan import Granularity, Objective, Scope, Status
 from joulewise.workflow.planning import FrontierJob, frontier_of
 
 
@@ -26,20 +28,26 @@ def frontier(
     workload: OptionalWorkload = None,
     granularity: Granularities = Granularity.KERNEL,
     transition: Transition = None,
+    max_regions: MaxRegions = None,
     as_json: AsJson = False,
     fail_on: FailOn = None,
 ) -> None:
     """Show the energy-time frontier of a sweep."""
     wanted = caveat_kinds(fail_on)
+    request = request_of(Objective.ENERGY, granularity, Scope.GLOBAL, None, max_regions)
     job = FrontierJob(
-        sweep=sweep, workload=workload, granularity=granularity, transition=transition
+        sweep=sweep,
+        workload=workload,
+        granularity=granularity,
+        transition=transition,
+        max_region_count=request.max_region_count,
     )
-    is_long = transition is not None or granularity is Granularity.REGION
-    with progress_bars(is_shown=is_long and not as_json) as progress:
+    with progress_bars(is_shown=not as_json, after_s=1.0) as progress:
         result = frontier_of(job, progress)
-    counted = (
+    changes = (
         "" if result.transition is None else f", changes counted as {result.transition!r} says"
     )
+    regions = "" if max_regions is None else f" in at most {counted(max_regions, 'region')}"
 
     def render(console: Console) -> None:
         columns = ("time", "energy", "slowdown", "saving")
@@ -48,7 +56,8 @@ def frontier(
         say(
             console,
             f"The best of {len(result.points)} points within each of a row of budgets, for "
-            f"{result.workload} at {granularity} granularity{counted}; --json has every point.",
+            f"{result.workload} at {granularity} granularity{regions}{changes}; "
+            "--json has every point.",
         )
 
     outcome = Outcome(

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from joulewise.cli.options import AsJson, FailOn
 from joulewise.cli.outcome import Outcome, finish
-from joulewise.cli.render import table
+from joulewise.cli.render import say, seconds, table
 from joulewise.cli.values import caveat_kinds
 from joulewise.domain.plan import Status
 from joulewise.workflow.devices import device_lines
@@ -24,14 +24,21 @@ def devices(as_json: AsJson = False, fail_on: FailOn = None) -> None:
                 line.device,
                 line.name,
                 "simulated" if line.is_simulated else "hardware",
-                "calibrated" if line.is_calibrated else "Uncalibrated",
+                "yes" if line.is_calibrated else "no",
                 str(line.sm_clock_count),
                 str(line.mem_clock_count),
+                seconds(line.lag_s) if line.lag_s else "none",
+                seconds(line.stall_s) if line.stall_s else "none",
             )
             for line in lines
         ]
-        columns = ("device", "name", "kind", "state", "SM clocks", "memory clocks")
+        columns = ("device", "name", "kind", "calibrated", "SM", "memory", "lag", "stall")
         console.print(table(None, columns, rows, left_count=4))
+        say(
+            console,
+            "SM and memory are numbers of clocks. A new operating point comes late by the lag, and "
+            "at every change the GPU waits for the stall; set them with lag=5ms or stall=1ms.",
+        )
 
     outcome = Outcome(status=Status.FEASIBLE, render=render, extra={"devices": lines})
     finish(outcome, as_json=as_json, fail_on=wanted)

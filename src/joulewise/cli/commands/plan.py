@@ -9,10 +9,10 @@ from joulewise.cli.options import (
     FailOn,
     Granularities,
     MaxRegions,
-    MaxSlowdown,
     NoGuard,
     Objectives,
     OptionalWorkload,
+    PlanMaxSlowdown,
     PlanOut,
     Scopes,
     SweepFile,
@@ -23,7 +23,7 @@ from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import print_caveats, say, table
 from joulewise.cli.sentences import comparison_rows, plan_sentence
 from joulewise.cli.values import caveat_kinds, slowdown_budget
-from joulewise.cli.verdicts import plan_outcome, regions_document
+from joulewise.cli.verdicts import plan_outcome, regions_document, requests_document
 from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Granularity, Objective, PlanRequest, Scope
 from joulewise.workflow.planning import PlanJob, plan_to_file
@@ -63,7 +63,7 @@ def plan(
     sweep: SweepFile,
     workload: OptionalWorkload = None,
     objective: Objectives = Objective.ENERGY,
-    max_slowdown: MaxSlowdown = None,
+    max_slowdown: PlanMaxSlowdown = None,
     granularity: Granularities = Granularity.KERNEL,
     transition: Transition = None,
     max_regions: MaxRegions = None,
@@ -84,8 +84,7 @@ def plan(
         transition=transition,
     )
     # Seconds where every launch has a point of its own, milliseconds where kernels have.
-    is_long = transition is not None or granularity is Granularity.REGION
-    with progress_bars(is_shown=is_long and not as_json) as progress:
+    with progress_bars(is_shown=not as_json, after_s=1.0) as progress:
         result = plan_to_file(job, progress)
     made = result.plan
 
@@ -97,6 +96,7 @@ def plan(
 
     extra = {
         **regions_document(made),
+        "requests": requests_document(made),
         "points": result.points,
         "plan": None if out is None else str(out),
     }

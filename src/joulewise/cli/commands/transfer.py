@@ -93,10 +93,7 @@ def transfer_sentence(result: TransferResult) -> str:
     parts = [f"Carried over from {result.plan.workload}: {_ranges(result.rows)}"]
     budget = result.plan.request.max_slowdown_ratio
     if budget is not None:
-        kept_count = sum(row.is_within_budget is True for row in result.rows)
-        parts.append(
-            f"{kept_count} of {len(result.rows)} keep the plan's budget of {signed_percent(budget)}"
-        )
+        parts.append(_kept(result, budget))
     sentence = "; ".join(parts) + "."
     if result.study is None:
         return sentence
@@ -108,6 +105,17 @@ def transfer_sentence(result: TransferResult) -> str:
         f"{result.study.device_name}; means of {result.study.pair_count} pairs): "
         f"{_span(slow, signed=True)} time, {_span(saved, signed=False)} saved."
     )
+
+
+def _kept(result: TransferResult, budget: float) -> str:
+    """Fresh pairs show that a budget is kept, or that it is not, or neither."""
+    kept = [row.is_within_budget for row in result.rows]
+    shown = "keep" if result.is_truth else "are shown to keep"
+    text = f"{kept.count(True)} of {len(kept)} {shown} the plan's budget of "
+    text += signed_percent(budget)
+    if None in kept:
+        text += f", {kept.count(None)} neither to keep nor to break it"
+    return text
 
 
 def _ranges(rows: tuple[TransferRow, ...]) -> str:

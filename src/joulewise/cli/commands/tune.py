@@ -23,11 +23,12 @@ from joulewise.cli.options import (
 )
 from joulewise.cli.outcome import finish
 from joulewise.cli.progress import progress_bars
-from joulewise.cli.render import print_caveats, say, table
-from joulewise.cli.sentences import comparison_rows, tune_sentence
+from joulewise.cli.render import print_caveats, print_line, say, table
+from joulewise.cli.sentences import comparison_rows, replay_line, tune_sentence
 from joulewise.cli.values import caveat_kinds, clock_list
 from joulewise.cli.verdicts import plan_caveats, plan_outcome
 from joulewise.domain.plan import Granularity, Objective, Scope
+from joulewise.workflow.reporting import PLAN_NAME
 from joulewise.workflow.tuning import TuneJob, tune_to_folder
 
 
@@ -65,7 +66,8 @@ def tune(
         console.print(table(None, columns, comparison_rows(result.comparison)))
         print_caveats(console, plan_caveats(result.plan, result.verification))
         say(console, tune_sentence(result.plan, result.verification, result.comparison))
-        console.print(f"Report: {result.report}", markup=False)
+        print_line(console, replay_line(result.plan, result.folder / PLAN_NAME))
+        print_line(console, f"Report: {result.report}")
 
     outcome = plan_outcome(
         result.plan, result.verification, render, {"run_dir": str(result.folder)}

@@ -28,7 +28,8 @@ _CELL_COUNT = 40_000_000
 _COUNTED_CHANGES = 4
 _MOST_REGIONS = 16
 # So that a gap just closed is not above the one asked for by rounding.
-_INSIDE_RATIO = 1.0 - 1e-9
+_INSIDE_RATIO = 1e-12
+_LEAST_GAP_RATIO = 0.5 * PROVEN_RATIO
 _PRICE_FACTORS = (1.0, 0.7, 1.4)
 
 
@@ -89,7 +90,7 @@ class Closer:
             self.best = plan
 
     def _target_j(self, gap_ratio: float) -> float:
-        return self.best.energy_j * (1.0 - max(gap_ratio, PROVEN_RATIO) * _INSIDE_RATIO)
+        return self.best.energy_j * (1.0 - max(gap_ratio - _INSIDE_RATIO, _LEAST_GAP_RATIO))
 
     def _layers(self) -> Layers | None:
         """How far changes are counted; `None` where the chain is too large to close."""

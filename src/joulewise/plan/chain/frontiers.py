@@ -9,10 +9,12 @@ from itertools import pairwise
 import numpy as np
 
 from joulewise.domain.sweep import FloatTable
-from joulewise.plan.chain.mixing import Goal, Known, known, mixtures
+from joulewise.plan.chain.budgets import between
+from joulewise.plan.chain.every import EVERY_PLAN_COUNT, every_total, plan_count
+from joulewise.plan.chain.mixing import Goal, Known, known_plans, mixtures, slope_w
 from joulewise.plan.chain.problem import Chain
 from joulewise.plan.chain.search import PriceSearch, single_plans
-from joulewise.plan.chain.solve import solver_of
+from joulewise.plan.chain.solve import is_small, solver_of
 
 _EVALUATION_LIMIT = 48
 _SAME_RATIO = 1e-9
@@ -22,22 +24,30 @@ _QUICK_RATIO = 1e-4
 def chain_totals(chain: Chain) -> tuple[FloatTable, FloatTable]:
     """Time (s) and energy (J) of plans from the fastest to the one of least energy.
 
-    Prices of time are refined between neighbouring plans until there is no plan between them, or
+    Of a chain with few plans all are looked at, so what none of them beats is exact. Otherwise
+    prices of time are refined between neighbouring plans until there is no plan between them, or
     the count of prices is spent: those plans are corners of the convex hull of all plans. Single
     points join them, and so do mixtures of neighbouring corners where nothing but their cost
-    restricts changes. Neither sorted nor free of dominated plans.
+    restricts changes. On small chains a row of budgets is solved besides, where plans known lie
+    far apart. Neither sorted nor free of dominated plans; empty where no plan is possible.
     """
+    if plan_count(chain) <= EVERY_PLAN_COUNT:
+        return every_total(chain)
     corners = _corners(chain)
     plans = [*corners, *single_plans(chain)]
     totals = [(np.array([p.time_s for p in plans]), np.array([p.energy_j for p in plans]))]
     if not chain.changes.is_spaced and chain.max_region_count is None:
         corners.sort(key=lambda plan: plan.time_s)
         for fast, slow in pairwise(corners):
-            price_w = _slope_w(fast, slow)
+            price_w = slope_w(fast, slow)
             if price_w is not None:
                 goal = Goal(budget_s=slow.time_s, price_w=price_w)
                 totals += [mixture.totals(goal) for mixture in mixtures(chain, fast, slow)]
-    return np.concatenate([t for t, _ in totals]), np.concatenate([e for _, e in totals])
+    times, energies = (np.concatenate(parts) for parts in zip(*totals, strict=True))
+    if is_small(chain) and times.size:
+        more_s, more_j = between(chain, times, energies)
+        times, energies = np.append(times, more_s), np.append(energies, more_j)
+    return times, energies
 
 
 def quick_totals(chain: Chain, budget_s: float) -> tuple[float, float] | None:
@@ -55,28 +65,22 @@ def _corners(chain: Chain) -> list[Known]:
     """Plans of least energy + price x time, from a price of +inf to one of 0."""
     solver = solver_of(chain)
 
-    def best(price_w: float) -> Known:
-        plans = [known(chain, choice) for choice in solver.least(price_w).choices]
+    def best(price_w: float) -> list[Known]:
+        plans = known_plans(chain, solver.least(price_w).choices)
         if math.isinf(price_w):
-            return min(plans, key=lambda plan: (plan.time_s, plan.energy_j))
-        return min(plans, key=lambda plan: plan.energy_j + price_w * plan.time_s)
+            return sorted(plans, key=lambda plan: (plan.time_s, plan.energy_j))[:1]
+        return sorted(plans, key=lambda plan: plan.value_j(price_w))[:1]
 
-    found = [best(math.inf), best(0.0)]
-    pairs = deque([(found[0], found[1])])
+    found = [*best(math.inf), *best(0.0)]
+    pairs = deque(pairwise(found))
     while pairs and len(found) < _EVALUATION_LIMIT:
         fast, slow = pairs.popleft()
-        price_w = _slope_w(fast, slow)
+        price_w = slope_w(fast, slow)
         if price_w is None:
             continue
-        plan = best(price_w)
-        line_j = fast.energy_j + price_w * fast.time_s
-        if plan.energy_j + price_w * plan.time_s < line_j * (1.0 - _SAME_RATIO):
-            found.append(plan)
-            pairs += [(fast, plan), (plan, slow)]
+        limit_j = fast.value_j(price_w) * (1.0 - _SAME_RATIO)
+        for plan in best(price_w):
+            if plan.value_j(price_w) < limit_j:
+                found.append(plan)
+                pairs += [(fast, plan), (plan, slow)]
     return found
-
-
-def _slope_w(fast: Known, slow: Known) -> float | None:
-    if slow.time_s <= fast.time_s or slow.energy_j >= fast.energy_j:
-        return None
-    return (fast.energy_j - slow.energy_j) / (slow.time_s - fast.time_s)

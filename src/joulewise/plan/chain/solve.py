@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from joulewise.plan.chain.close import Closer
+from joulewise.plan.chain.every import EVERY_PLAN_COUNT, cheapest_of_every, plan_count
 from joulewise.plan.chain.improving import improved
-from joulewise.plan.chain.mixing import Goal, Known
+from joulewise.plan.chain.mixing import Goal, Known, known_plans
 from joulewise.plan.chain.problem import Chain, ChainAnswer, PricedSolver
 from joulewise.plan.chain.search import PriceSearch
 from joulewise.plan.chain.spaced import SpacedSolver
 from joulewise.plan.chain.stalled import StalledSolver
 from joulewise.plan.knapsack import cheapest_within
 from joulewise.plan.options import options_of
+from joulewise.plan.rest import PROVEN_RATIO, gap_ratio_of
 
 GAP_RATIO = 1e-3
 """Share of the energy by which an answer may lie above its bound, unless asked otherwise."""
 
 _SMALL_NODE_COUNT = 8
+_SMALL_CELL_COUNT = 1_024
 _SEARCH_RATIO = 1e-6
 _ENOUGH_RATIO = 1e-4
 
@@ -29,24 +33,33 @@ def solve_chain(
 ) -> ChainAnswer | None:
     """Choose a point for every node: least energy, total time at most `budget_s`.
 
-    The answer is never worse than the best single point. Chains of up to eight nodes without
-    spacing are solved to proof; on longer ones the gap is closed to `gap_ratio` where the number
-    of partial plans allows. What is proven says `bound_j` in any case.
+    The answer is never worse than the best single point. Without spacing the gap is closed to
+    `gap_ratio` where the number of partial plans allows, and on small chains (`is_small`) to
+    proof, which that number allows as a rule. With spacing, which allows no partial plans to be
+    compared, chains of up to 500,000 plans are solved by looking at each. What is proven says
+    `bound_j` in any case.
 
     Args:
         chain: Nodes, changes, and how many regions there may be.
         budget_s: Time that an iteration may take, +inf for any; the caller adds its tolerance.
-        gap_ratio: How close to its bound the answer shall be, as a share of its energy; `None`
-            takes the answer as prices and mixtures leave it, which is quicker.
+        gap_ratio: How close to its bound the answer shall be, as a share of its energy, 1e-9 at
+            least; `None` takes it as prices and mixtures leave it, which is quicker.
 
     Returns `None` where no plan is that fast.
     """
     if chain.changes.is_free and chain.max_region_count is None:
         return _unbound(chain, budget_s)
+    is_every = chain.changes.is_spaced and plan_count(chain) <= EVERY_PLAN_COUNT
+    if is_every and gap_ratio is not None:
+        return cheapest_of_every(chain, budget_s)
+    return _by_prices(chain, budget_s, gap_ratio)
+
+
+def _by_prices(chain: Chain, budget_s: float, gap_ratio: float | None) -> ChainAnswer | None:
+    """Price time, mix the plans that prices find, and close what that leaves open."""
     solver = solver_of(chain)
     search = PriceSearch(chain, solver, budget_s)
-    if not search.run(tolerance_ratio=_SEARCH_RATIO):
-        return None
+    search.run(tolerance_ratio=_SEARCH_RATIO)
     best = search.best()
     if best is None:
         return None
@@ -55,22 +68,42 @@ def solve_chain(
         return _answer(best, best.energy_j)
     bound_j = min(search.bound_j, best.energy_j)
     goal = Goal(budget_s=budget_s, price_w=search.price_w)
-    if _gap_ratio(best, bound_j) > _SEARCH_RATIO:
+    if gap_ratio_of(best.energy_j, bound_j) > _SEARCH_RATIO:
         enough_j = search.bound_j + _ENOUGH_RATIO * best.energy_j
         best = improved(chain, search.plans, best, goal, enough_j=enough_j)
-    if gap_ratio is not None and chain.time_s.shape[0] <= _SMALL_NODE_COUNT:
-        gap_ratio = 0.0
-    is_open = gap_ratio is not None and _gap_ratio(best, bound_j) > gap_ratio
-    if gap_ratio is not None and is_open and isinstance(solver, StalledSolver):
+    if gap_ratio is None or not isinstance(solver, StalledSolver):
+        return _answer(best, bound_j)
+    wanted_ratio = PROVEN_RATIO if is_small(chain) else max(gap_ratio, PROVEN_RATIO)
+    if gap_ratio_of(best.energy_j, bound_j) > wanted_ratio:
         closer = Closer(chain, solver, best, goal)
-        closer.run(gap_ratio)
+        closer.run(wanted_ratio)
         best, bound_j = closer.best, max(bound_j, closer.bound_j)
     return _answer(best, bound_j)
 
 
-def least_time_s(chain: Chain) -> float:
-    """Time of the fastest plan around the chain, changes included."""
-    return chain.totals(solver_of(chain).least(math.inf).choices[0])[0]
+def is_small(chain: Chain) -> bool:
+    """Whether nodes and points are so few that proof takes little time."""
+    is_short = chain.time_s.shape[0] <= _SMALL_NODE_COUNT
+    return is_short and chain.time_s.size <= _SMALL_CELL_COUNT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeastTime:
+    """Time of the fastest plan found, changes included, and what no plan falls below.
+
+    +inf where there is none; the two differ where the search was cut short.
+    """
+
+    found_s: float
+    bound_s: float
+
+
+def least_time(chain: Chain) -> LeastTime:
+    """How fast plans around the chain may be."""
+    fastest = solver_of(chain).least(math.inf)
+    plans = known_plans(chain, fastest.choices)
+    found_s = min((plan.time_s for plan in plans), default=math.inf)
+    return LeastTime(found_s=found_s, bound_s=min(found_s, fastest.bound))
 
 
 def solver_of(chain: Chain) -> PricedSolver:
@@ -101,7 +134,3 @@ def _answer(best: Known, bound_j: float) -> ChainAnswer:
     return ChainAnswer(
         choice=best.choice, time_s=best.time_s, energy_j=best.energy_j, bound_j=bound_j
     )
-
-
-def _gap_ratio(best: Known, bound_j: float) -> float:
-    return (best.energy_j - bound_j) / best.energy_j if best.energy_j > 0.0 else 0.0

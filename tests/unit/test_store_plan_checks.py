@@ -1,0 +1,77 @@
+"""Requests of a plan that its transition model does not allow are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.plans import bare_plan
+
+from joulewise.domain.errors import InputError
+from joulewise.domain.plan import Plan, PlannedLaunch, PlanRequest
+from joulewise.domain.points import AUTO, OperatingPoint
+from joulewise.domain.transition import TransitionModel, uniform_transition
+from joulewise.domain.workload import Pass
+from joulewise.plan.requests import planned_requests
+from joulewise.store.documents import read_plan, write_plan
+
+POINTS = (AUTO, OperatingPoint(sm_clock_mhz=1050), AUTO, OperatingPoint(sm_clock_mhz=1500))
+
+
+def plan_with(model: TransitionModel | None) -> Plan:
+    """Four changes in an iteration of 1 s."""
+    launches = [PlannedLaunch(kernel="a", pass_=Pass.FORWARD, point=point) for point in POINTS]
+    return bare_plan(launches, PlanRequest(transition=model), planned_requests(POINTS, model))
+
+
+def read_back(plan: Plan, folder: Path) -> Plan:
+    path = folder / "plan.json"
+    write_plan(plan, path)
+    return read_plan(path)
+
+
+LAGGING = uniform_transition(name="m", source="test", lag_s=0.1)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        None,
+        LAGGING,
+        uniform_transition(name="m", source="test", lag_s=0.1, dwell_s=0.25),
+        uniform_transition(name="m", source="test", lag_s=1 / 30, stall_s=1e-3),
+    ],
+)
+def test_requests_as_they_are_planned_are_read(
+    tmp_path: Path, model: TransitionModel | None
+) -> None:
+    plan = plan_with(model)
+
+    assert plan == read_back(plan, tmp_path)
+
+
+@pytest.mark.parametrize("model", [None, LAGGING])
+def test_a_lead_other_than_the_lag_of_its_change_is_refused(
+    tmp_path: Path, model: TransitionModel | None
+) -> None:
+    plan = plan_with(model)
+    first, *others = plan.requests
+    late = replace(plan, requests=(first, replace(others[0], lead_s=0.05), *others[1:]))
+
+    with pytest.raises(InputError, match=r"not 0\.05 s") as caught:
+        read_back(late, tmp_path)
+
+    assert "requests[1].lead_s" == caught.value.field
+
+
+@pytest.mark.parametrize(("lag_s", "dwell_s"), [(0.26, 0.0), (0.0, 0.26), (0.1, 0.26)])
+def test_more_requests_than_an_iteration_has_time_for_are_refused(
+    tmp_path: Path, lag_s: float, dwell_s: float
+) -> None:
+    plan = plan_with(uniform_transition(name="m", source="test", lag_s=lag_s, dwell_s=dwell_s))
+
+    with pytest.raises(InputError, match=r"take at least 1\.04 s, and its iteration 1 s") as caught:
+        read_back(plan, tmp_path)
+
+    assert "requests" == caught.value.field
