@@ -94,7 +94,7 @@ def test_a_frontier_of_few_plans_misses_none(chain: Chain) -> None:
         assert within.min() == pytest.approx(expected_j, rel=1e-9)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([1e-3, 0.02, 0.1]))
 def test_budgets_between_two_plans_find_all_that_save_something(seed: int, stall_s: float) -> None:
     table = drawn_table(seed, 3, 4, stall_s=stall_s, energy_j=60.0 * stall_s)
@@ -164,8 +164,8 @@ def test_where_nothing_was_gained_the_gap_says_what_may_still_be(
         return
     assert table.changes is not None
     chain = Chain(time_s=table.time_s, energy_j=table.energy_j, changes=table.changes)
-    times, energies = possible(chain)
-    least_j = energies[times <= table.baseline_time_s * (1.0 + 1e-12)].min()
+    least_j = every_plan(chain).least_energy_j(table.baseline_time_s * (1.0 + 1e-12))
+    assert least_j is not None
     assert solution.bound_gap_ratio is not None
     assert 1.0 - least_j / table.baseline_energy_j <= solution.bound_gap_ratio + 1e-9
 

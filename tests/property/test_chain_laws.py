@@ -129,18 +129,12 @@ def test_without_a_budget_the_least_energy_is_that_of_every_plan(
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    chains(lags=spacings, dwells=spacings, region_counts=region_counts),
-    shares,
-    st.sampled_from([None, 0.0]),
-)
-def test_where_changes_must_lie_apart_the_bound_holds_too(
-    chain: Chain, share: float, gap_ratio: float | None
-) -> None:
+@given(chains(lags=spacings, dwells=spacings, region_counts=region_counts), shares)
+def test_where_changes_must_lie_apart_the_bound_holds_too(chain: Chain, share: float) -> None:
     plans = every_plan(chain)
     budget_s = budget(plans, share)
     expected_j = plans.least_energy_j(budget_s)
-    answer = solve_chain(chain, budget_s, gap_ratio=gap_ratio)
+    answer = solve_chain(chain, budget_s)
     if expected_j is None:
         assert answer is None
         return
@@ -149,8 +143,6 @@ def test_where_changes_must_lie_apart_the_bound_holds_too(
     assert answer.bound_j <= expected_j * (1.0 + 1e-9)
     assert expected_j <= answer.energy_j * (1.0 + 1e-9)
     assert chain.is_possible(answer.choice)
-    if gap_ratio is not None:
-        assert answer.energy_j == pytest.approx(expected_j, rel=1e-9)
 
 
 @settings(max_examples=30, deadline=None)

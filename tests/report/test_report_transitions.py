@@ -8,6 +8,8 @@ from itertools import pairwise
 
 import pytest
 
+from joulewise.cli.sentences import tune_sentence
+from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.plan import Granularity, Status
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.transition import TransitionModel, uniform_transition
@@ -118,6 +120,22 @@ def test_a_measured_model_is_called_so_and_leads_are_named(make_inputs: Make) ->
 
     assert "By the measured transition model &#39;slow&#39;" in page
     assert "they are asked for up to 2.000 ms ahead" in page
+
+
+def test_a_simulated_model_makes_no_simulation_of_runs_on_a_real_device(
+    make_inputs: Make,
+) -> None:
+    inputs = make_inputs()
+    seen = inputs.verification
+    assert seen is not None
+    doubt = Caveat(kind=CaveatKind.SIMULATED_DEVICE, seen="The model is of a virtual device.")
+    plan = replace(inputs.plan, caveats=(doubt,))
+
+    real = tune_sentence(plan, replace(seen, caveats=()), ())
+    virtual = tune_sentence(plan, replace(seen, caveats=(doubt,)), ())
+
+    assert real.startswith(f"Measured on {plan.device_name}. ")
+    assert virtual.startswith(f"Simulated {plan.device_name}. ")
 
 
 def test_a_model_of_another_device_is_an_assumption(make_inputs: Make) -> None:

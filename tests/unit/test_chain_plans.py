@@ -244,6 +244,7 @@ def test_a_frontier_of_few_regions_has_no_plan_of_more() -> None:
         )
 
 
+APART = "with changes as far apart as the transition model asks"
 # One launch is fast at one point only, the next at the other.
 CROSSED = PlanTable(
     class_names=("a", "b") * 2,
@@ -264,14 +265,12 @@ CROSSED = PlanTable(
         (
             uniform_transition("late", "a test", lag_s=100.0),
             None,
-            "no plan with changes as far apart as the transition model asks keeps every launch's "
-            "budget",
+            f"no plan {APART} keeps every launch's budget",
         ),
         (
             uniform_transition("late", "a test", lag_s=100.0),
             2,
-            "no plan of at most 2 regions with changes as far apart as the transition model asks "
-            "keeps every launch's budget",
+            f"no plan of at most 2 regions {APART} keeps every launch's budget",
         ),
     ],
 )

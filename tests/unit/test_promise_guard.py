@@ -7,10 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from joulewise.domain.plan import Granularity, PlanRequest, Scope, Status
+from joulewise.domain.errors import InfeasibleBudget
+from joulewise.domain.plan import Granularity, Objective, PlanRequest, Scope, Status
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.sweep import FloatTable, Sweep, SweepSource
+from joulewise.domain.transition import uniform_transition
 from joulewise.domain.workload import Launch, Pass, Workload
+from joulewise.plan.changes import change_costs
+from joulewise.plan.solve import solve
 from joulewise.plan.table import PlanTable, plan_table
 from joulewise.workflow.guard import (
     TimeErrors,
@@ -23,6 +27,7 @@ from joulewise.workflow.guard import (
 
 SLOW = OperatingPoint(sm_clock_mhz=1000)
 FAST = OperatingPoint(sm_clock_mhz=2000)
+BRIEF = uniform_transition("brief", "a test", stall_s=1e-6)
 TIME_S = np.array([[1.0, 1.02, 0.98], [3.0, 3.03, 2.97]])
 ENERGY_J = np.array([[100.0, 60.0, 90.0], [300.0, 200.0, 280.0]])
 WORKLOAD = Workload(
@@ -174,3 +179,88 @@ def test_nothing_more_is_held_back_where_it_would_eat_the_budget() -> None:
     hopeless = solve_guarded(table, request, _counts(table), _verified(1e-4, 5e-2))
 
     assert hopeless.guard_band_ratio == plain.guard_band_ratio
+
+
+def _stalling_table() -> tuple[PlanTable, FloatTable, TimeErrors]:
+    """Two kernels in turn, each cheaper at a point of its own at no time; stalls fill the budget.
+
+    Every launch alone stays well within 2 %, and so would half of the changes there could be.
+    """
+    time_s = np.array([[1.0, 1.0, 1.5], [1.0, 1.5, 1.0]])
+    sweep = Sweep(
+        kernels=("a", "b"),
+        points=(AUTO, SLOW, FAST),
+        baseline=AUTO,
+        source=SweepSource(device="d", device_name="d", tool="tests"),
+        is_present=np.ones((2, 3), dtype=np.bool_),
+        time_s=time_s,
+        energy_j=np.array([[100.0, 60.0, 120.0], [100.0, 120.0, 60.0]]),
+    )
+    workload = Workload(name="in turn", launches=tuple(Launch(kernel=k) for k in "ab" * 5))
+    model = uniform_transition("stall", "a test", stall_s=0.02 - 1e-9, energy_j=0.1)
+    table = plan_table(sweep, workload, Granularity.KERNEL, model)
+    errors = time_errors(time_s, np.full((2, 3), 0.003), np.zeros(3), sweep.is_present)
+    return table, launch_counts(table, ("a", "b")), errors
+
+
+@pytest.mark.parametrize("objective", [Objective.ENERGY, Objective.EDP])
+@pytest.mark.parametrize("scope", list(Scope))
+def test_stalls_leave_the_guard_band_of_the_total_alone(scope: Scope, objective: Objective) -> None:
+    table, counts, errors = _stalling_table()
+    request = PlanRequest(scope=scope, objective=objective, max_slowdown_ratio=0.02)
+    unguarded = solve(table, request)
+    assert unguarded.slowdown_ratio == pytest.approx(1.02)
+    solution = solve_guarded(table, request, counts, errors)
+    error = slowdown_error_ratio(table, solution.choice, counts, errors)
+    assert table.change_totals(solution.choice)[0] > 0
+    assert solution.guard_band_ratio >= 2.0 * error > 0.0
+    assert solution.slowdown_ratio <= 1.02 - solution.guard_band_ratio + 1e-9
+
+
+def test_a_launch_keeps_its_own_guard_band_of_a_local_budget_once() -> None:
+    table, counts, errors = _stalling_table()
+    request = PlanRequest(scope=Scope.LOCAL, max_slowdown_ratio=0.02)
+    # 2 SE of a launch against its baseline: 2 * sqrt(2) * 0.3 % = 0.85 %.
+    for slower, chosen in ((1.011, True), (1.012, False)):
+        time_s = table.time_s * np.where(np.arange(3) == 0, 1.0, slower)
+        one = replace(table, time_s=time_s, changes=change_costs(table.points, BRIEF))
+        solution = solve_guarded(one, request, counts, errors)
+        assert bool((solution.choice != 0).any()) is chosen
+
+
+def test_a_strict_local_budget_that_nothing_keeps_is_refused_with_changes_too() -> None:
+    table, counts, errors = _stalling_table()
+    request = PlanRequest(scope=Scope.LOCAL, max_slowdown_ratio=-0.1)
+    with pytest.raises(InfeasibleBudget, match="runs no faster than"):
+        solve_guarded(table, request, counts, errors)
+
+
+def test_quick_answers_settle_the_guard_band_and_one_closing_proves_the_plan() -> None:
+    rng = np.random.default_rng(3)
+    kernels = tuple(f"k{i}" for i in range(12))
+    points = tuple(OperatingPoint(sm_clock_mhz=900 + 100 * i) for i in range(5))
+    slower = np.concatenate([np.ones((12, 1)), rng.uniform(0.97, 1.3, (12, 5))], axis=1)
+    saving = np.concatenate([np.ones((12, 1)), rng.uniform(0.6, 1.1, (12, 5))], axis=1)
+    sweep = Sweep(
+        kernels=kernels,
+        points=(AUTO, *points),
+        baseline=AUTO,
+        source=SweepSource(device="d", device_name="d", tool="tests"),
+        is_present=np.ones((12, 6), dtype=np.bool_),
+        time_s=slower,
+        energy_j=100.0 * saving,
+    )
+    model = uniform_transition("stall", "a test", stall_s=0.02, energy_j=4.0)
+    table = plan_table(sweep, None, Granularity.KERNEL, model)
+    errors = time_errors(slower, np.full((12, 6), 0.004), np.zeros(6), sweep.is_present)
+    counts = launch_counts(table, kernels)
+    request = PlanRequest(max_slowdown_ratio=0.05)
+
+    solution = solve_guarded(table, request, counts, errors)
+
+    again = solve(table, request, guard_band_ratio=solution.guard_band_ratio)
+    assert solution.energy_j == again.energy_j
+    assert solution.bound_gap_ratio is not None
+    assert solution.bound_gap_ratio <= 1e-3
+    needed = 2.0 * slowdown_error_ratio(table, solution.choice, counts, errors)
+    assert needed <= solution.guard_band_ratio + 1e-9

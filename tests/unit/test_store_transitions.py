@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.plans import bare_plan
 
+from joulewise.domain.errors import InputError
 from joulewise.domain.plan import PlannedLaunch, PlannedRequest, PlanRequest
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.transition import (
@@ -76,6 +77,17 @@ def test_a_model_reads_as_it_was_written(tmp_path: Path, model: TransitionModel)
     jsonschema.Draft202012Validator(json_schemas()["transition"]).validate(
         json.loads(path.read_text(encoding="utf-8"))
     )
+
+
+@pytest.mark.parametrize("device_name", ["", "  ", "A100\n"])
+def test_a_device_without_a_readable_name_is_refused(tmp_path: Path, device_name: str) -> None:
+    path = tmp_path / "transition.json"
+    model = replace(uniform_transition("own", "a test"), device_name=device_name)
+    write_transition(model, path)
+
+    with pytest.raises(InputError) as caught:
+        read_transition(path)
+    assert "device_name" == caught.value.field
 
 
 @pytest.mark.parametrize("name", TRANSITION_PRESETS)

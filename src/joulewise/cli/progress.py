@@ -57,5 +57,7 @@ def progress_bars(*, is_shown: bool, after_s: float = 0.0) -> Generator[Progress
         start.cancel()
         if after_s > 0:
             start.join()
-        if bars.live.is_started:
-            bars.stop()
+        if not tasks:
+            bars.live.stop()
+        elif bars.live.is_started:
+            bars.stop()  # ends with a line of its own where nobody watches

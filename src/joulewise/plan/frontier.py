@@ -42,8 +42,8 @@ def frontier(
     *Local*: what every class alone makes of a common tolerated slowdown, for every slowdown at
     which a class changes its point. Exact.
 
-    Where changes of the point count, *global* is exact for up to 500,000 plans (two passes at
-    seven hundred points, three at eighty). Otherwise it holds supported plans around the cycle,
+    Where changes of the point count, *global* is exact for about a million plans (two passes
+    at a thousand points, three at a hundred). Otherwise it holds supported plans around the cycle,
     the single points, and, unless changes must lie apart or regions are bounded, mixtures of
     neighbouring supported plans; for up to eight classes at a hundred points also the best plans
     within 64 budgets. *Local* holds a plan for each of up to 16 tolerated slowdowns, kept by every

@@ -10,6 +10,7 @@ import numpy as np
 from joulewise.domain.errors import PlanError
 from joulewise.domain.plan import Objective, PlanRequest, Scope, Status
 from joulewise.domain.sweep import BoolTable, FloatTable, IntTable
+from joulewise.plan.chain.enumerated import cheapest_plan, is_enumerable
 from joulewise.plan.chain.problem import Chain
 from joulewise.plan.chain.products import least_chain_product
 from joulewise.plan.chain.solve import GAP_RATIO, least_time, solve_chain
@@ -180,6 +181,9 @@ def _solve_chain(
     """The best where changes count; `None` where no plan was found within the budget."""
     if not np.isfinite(chain.time_s).any(axis=1).all():
         return None
+    if gap_ratio is not None and (exponent or chain.changes.is_spaced) and is_enumerable(chain):
+        # Where neither prices nor labels close the gap, a few plans are looked at one by one.
+        return _best_of_all(chain, exponent, budget_s)
     if exponent:
         product = least_chain_product(chain, exponent, budget_s)
         if product is None:
@@ -189,6 +193,15 @@ def _solve_chain(
     if answer is None:
         return None
     return _Found(choice=answer.choice, value=answer.energy_j, bound=answer.bound_j)
+
+
+def _best_of_all(chain: Chain, exponent: int, budget_s: float) -> _Found | None:
+    choice = cheapest_plan(chain, budget_s, exponent)
+    if choice is None:
+        return None
+    time_s, energy_j = chain.totals(choice)
+    value = float(time_s**exponent * energy_j)
+    return _Found(choice=choice, value=value, bound=value)
 
 
 def _solve_global(table: PlanTable, request: PlanRequest, limit_ratio: float) -> _Found | None:

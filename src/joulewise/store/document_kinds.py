@@ -46,7 +46,7 @@ _KINDS = (
         name="a pipeline plan",
         record_name="PipelinePlan",
         marks=frozenset({"operations", "request"}),
-        helps="`joulewise report {folder}` shows it.",
+        helps="Named pipeline.json, `joulewise report {folder}` shows it.",
     ),
     DocumentKind(
         name="a verification",

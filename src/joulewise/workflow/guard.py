@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from joulewise.domain.plan import Objective, PlanRequest, Scope, Status
+from joulewise.domain.plan import PlanRequest, Scope, Status
 from joulewise.domain.sweep import BoolTable, FloatTable, IntTable
 from joulewise.plan.chain.solve import GAP_RATIO
 from joulewise.plan.solve import Solution, counts_changes, solve
@@ -139,8 +139,7 @@ def solve_guarded(
 def _is_closed(table: PlanTable, solution: Solution) -> bool:
     """Whether taking more time over it leads to no other solution."""
     is_closing = counts_changes(table, solution.request.max_region_count)
-    is_energy = solution.request.objective in (Objective.ENERGY, Objective.MIN_ENERGY)
-    return solution.status is Status.OPTIMAL or not (is_closing and is_energy)
+    return solution.status is Status.OPTIMAL or not is_closing
 
 
 def _guard(

@@ -55,9 +55,9 @@ def frontier(
         print_caveats(console, result.caveats)
         say(
             console,
-            f"The best of {len(result.points)} points within each of a row of budgets, for "
-            f"{result.workload} at {granularity} granularity{regions}{changes}; "
-            "--json has every point.",
+            f"The frontier of {result.workload} at {granularity} granularity{regions} has "
+            f"{counted(len(result.points), 'point')}{changes}; the table shows the best within "
+            "some budgets, --json all of them.",
         )
 
     outcome = Outcome(

@@ -10,7 +10,7 @@ import numpy as np
 
 from joulewise.domain.sweep import FloatTable
 from joulewise.plan.chain.budgets import between
-from joulewise.plan.chain.every import EVERY_PLAN_COUNT, every_total, plan_count
+from joulewise.plan.chain.enumerated import all_plans, is_enumerable
 from joulewise.plan.chain.mixing import Goal, Known, known_plans, mixtures, slope_w
 from joulewise.plan.chain.problem import Chain
 from joulewise.plan.chain.search import PriceSearch, single_plans
@@ -31,8 +31,9 @@ def chain_totals(chain: Chain) -> tuple[FloatTable, FloatTable]:
     restricts changes. On small chains a row of budgets is solved besides, where plans known lie
     far apart. Neither sorted nor free of dominated plans; empty where no plan is possible.
     """
-    if plan_count(chain) <= EVERY_PLAN_COUNT:
-        return every_total(chain)
+    if is_enumerable(chain):
+        every = [(plans.time_s, plans.energy_j) for plans in all_plans(chain)]
+        return _joined(every)
     corners = _corners(chain)
     plans = [*corners, *single_plans(chain)]
     totals = [(np.array([p.time_s for p in plans]), np.array([p.energy_j for p in plans]))]
@@ -43,11 +44,19 @@ def chain_totals(chain: Chain) -> tuple[FloatTable, FloatTable]:
             if price_w is not None:
                 goal = Goal(budget_s=slow.time_s, price_w=price_w)
                 totals += [mixture.totals(goal) for mixture in mixtures(chain, fast, slow)]
-    times, energies = (np.concatenate(parts) for parts in zip(*totals, strict=True))
+    times, energies = _joined(totals)
     if is_small(chain) and times.size:
         more_s, more_j = between(chain, times, energies)
         times, energies = np.append(times, more_s), np.append(energies, more_j)
     return times, energies
+
+
+def _joined(totals: list[tuple[FloatTable, FloatTable]]) -> tuple[FloatTable, FloatTable]:
+    none = np.zeros(0)
+    return (
+        np.concatenate([none, *(times for times, _ in totals)]),
+        np.concatenate([none, *(energies for _, energies in totals)]),
+    )
 
 
 def quick_totals(chain: Chain, budget_s: float) -> tuple[float, float] | None:

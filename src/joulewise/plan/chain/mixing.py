@@ -84,7 +84,8 @@ class Mixture:
         """No arc leads to less energy within the budget."""
         begins, ends = _at_price(self._begins, goal), _at_price(self._ends, goal)
         least_j = float((np.minimum.accumulate(begins)[:-1] + ends[1:]).min())
-        return self._floor_j(goal) + least_j
+        # Without a budget a price proves nothing, but no arc at all is no plan.
+        return least_j if math.isinf(least_j) else self._floor_j(goal) + least_j
 
     def totals(self, goal: Goal) -> tuple[FloatTable, FloatTable]:
         """Time (s) and energy (J) with the best arc at a price to every boundary."""

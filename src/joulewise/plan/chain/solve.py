@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from joulewise.plan.chain.close import Closer
-from joulewise.plan.chain.every import EVERY_PLAN_COUNT, cheapest_of_every, plan_count
 from joulewise.plan.chain.improving import improved
 from joulewise.plan.chain.mixing import Goal, Known, known_plans
 from joulewise.plan.chain.problem import Chain, ChainAnswer, PricedSolver
@@ -35,9 +34,7 @@ def solve_chain(
 
     The answer is never worse than the best single point. Without spacing the gap is closed to
     `gap_ratio` where the number of partial plans allows, and on small chains (`is_small`) to
-    proof, which that number allows as a rule. With spacing, which allows no partial plans to be
-    compared, chains of up to 500,000 plans are solved by looking at each. What is proven says
-    `bound_j` in any case.
+    proof, which that number allows as a rule. What is proven says `bound_j` in any case.
 
     Args:
         chain: Nodes, changes, and how many regions there may be.
@@ -49,14 +46,6 @@ def solve_chain(
     """
     if chain.changes.is_free and chain.max_region_count is None:
         return _unbound(chain, budget_s)
-    is_every = chain.changes.is_spaced and plan_count(chain) <= EVERY_PLAN_COUNT
-    if is_every and gap_ratio is not None:
-        return cheapest_of_every(chain, budget_s)
-    return _by_prices(chain, budget_s, gap_ratio)
-
-
-def _by_prices(chain: Chain, budget_s: float, gap_ratio: float | None) -> ChainAnswer | None:
-    """Price time, mix the plans that prices find, and close what that leaves open."""
     solver = solver_of(chain)
     search = PriceSearch(chain, solver, budget_s)
     search.run(tolerance_ratio=_SEARCH_RATIO)
