@@ -13,7 +13,14 @@ def bare_plan(
     request: PlanRequest | None = None,
     requests: Sequence[PlannedRequest] = (),
 ) -> Plan:
-    """An iteration of 1 s and 1 J, as long and as dear as its baseline."""
+    """An iteration of 1 s and 1 J, changes included, as long and as dear as its baseline."""
+    points = [launch.point for launch in launches]
+    model = None if request is None else request.transition
+    costs = [
+        cost
+        for index, point in enumerate(points)
+        if model is not None and (cost := model.cost(points[index - 1], point)) is not None
+    ]
     return Plan(
         status=Status.FEASIBLE,
         request=PlanRequest() if request is None else request,
@@ -32,4 +39,6 @@ def bare_plan(
         guard_band_ratio=0.0,
         launches=tuple(launches),
         requests=tuple(requests),
+        transition_time_s=sum(cost.stall_s for cost in costs),
+        transition_energy_j=sum(cost.energy_j for cost in costs),
     )

@@ -172,7 +172,24 @@ def test_a_plan_by_hand_as_json(joulewise: Joulewise, sweep_csv: Path) -> None:
             "region_count": 2,
             "request_count": 2,
             "transition_time_s": None,
-            "transition_energy_j": None, 'requests': [{'launch_index': 0, 'lead_s': 0.0, 'sm_clock_mhz': 1500, 'mem_clock_mhz': None, 'power_limit_w': None}, {'launch_index': 1, 'lead_s': 0.0, 'sm_clock_mhz': 1000, 'mem_clock_mhz': None, 'power_limit_w': None}], "points": [
+            "transition_energy_j": None,
+            "requests": [
+                {
+                    "launch_index": 0,
+                    "lead_s": 0.0,
+                    "sm_clock_mhz": 1500,
+                    "mem_clock_mhz": None,
+                    "power_limit_w": None,
+                },
+                {
+                    "launch_index": 1,
+                    "lead_s": 0.0,
+                    "sm_clock_mhz": 1000,
+                    "mem_clock_mhz": None,
+                    "power_limit_w": None,
+                },
+            ],
+            "points": [
                 {
                     "kernel": "a",
                     "sm_clock_mhz": 1500,

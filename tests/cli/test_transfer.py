@@ -58,19 +58,19 @@ def test_targets_stand_beside_what_was_published(joulewise: Joulewise, plan: Pat
 
     assert 0 == said.code
     assert "\n".join(line.rstrip() for line in said.out.splitlines()) == snapshot("""\
-workload            baseline  slowdown  saving            published      published saving
-batch 1             139.0 ms   +1.15 %   9.6 %  +2.87 % (2.5 … 3.2)  15.3 % (15.9 … 14.8)
-batch 2             271.8 ms   +0.94 %  10.5 %  +1.51 % (1.2 … 1.8)  14.5 % (14.9 … 14.1)
-batch 4             539.4 ms   +0.81 %  11.0 %  +1.02 % (0.8 … 1.3)  14.4 % (15.0 … 13.8)
-batch 8              1.075 s   +0.84 %  11.5 %  +0.51 % (0.2 … 0.7)  14.2 % (14.8 … 13.5)
-batch 16             2.146 s   +0.94 %  11.8 %  +0.24 % (0.0 … 0.5)  13.7 % (14.5 … 13.1)
-batch 32             4.289 s   +0.99 %  12.0 %  +0.53 % (0.3 … 0.7)  14.9 % (15.5 … 14.2)
-batch 40             5.360 s   +1.00 %  12.0 %  +0.57 % (0.4 … 0.8)  14.6 % (15.3 … 13.9)
-tensor parallel 1    5.360 s   +1.00 %  12.0 %  +0.66 % (0.3 … 1.1)  14.8 % (15.6 … 14.1)
-tensor parallel 2    2.687 s   +0.82 %  11.3 %  +1.45 % (1.2 … 1.7)  15.8 % (16.2 … 15.1)
-tensor parallel 4    1.351 s   +0.91 %  10.6 %  +2.14 % (1.8 … 2.4)  16.6 % (17.3 … 15.7)
-tensor parallel 8   686.5 ms   +1.15 %   9.3 %  +2.78 % (2.6 … 3.0)  17.3 % (18.0 … 16.8)
-tensor parallel 16  372.6 ms   +1.22 %   8.2 %  +6.52 % (6.4 … 6.7)  16.2 % (17.2 … 14.7)
+workload  baseline  slowdown  saving  published  saving
+batch 1   139.0 ms   +1.15 %   9.6 %    +2.87 %  15.3 %
+batch 2   271.8 ms   +0.94 %  10.5 %    +1.51 %  14.5 %
+batch 4   539.4 ms   +0.81 %  11.0 %    +1.02 %  14.4 %
+batch 8    1.075 s   +0.84 %  11.5 %    +0.51 %  14.2 %
+batch 16   2.146 s   +0.94 %  11.8 %    +0.24 %  13.7 %
+batch 32   4.289 s   +0.99 %  12.0 %    +0.53 %  14.9 %
+batch 40   5.360 s   +1.00 %  12.0 %    +0.57 %  14.6 %
+tp 1       5.360 s   +1.00 %  12.0 %    +0.66 %  14.8 %
+tp 2       2.687 s   +0.82 %  11.3 %    +1.45 %  15.8 %
+tp 4       1.351 s   +0.91 %  10.6 %    +2.14 %  16.6 %
+tp 8      686.5 ms   +1.15 %   9.3 %    +2.78 %  17.3 %
+tp 16     372.6 ms   +1.22 %   8.2 %    +6.52 %  16.2 %
 
 Caveats
   SimulatedDevice: virtual NVIDIA GeForce RTX 3080 Ti

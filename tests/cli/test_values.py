@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulewise.cli.values import caveat_kinds, clock_list, slowdown_budget
+from joulewise.cli.values import caveat_kinds, clock_list, power_w, slowdown_budget
 from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.errors import InputError
 
@@ -69,3 +69,19 @@ def test_an_unknown_caveat_is_refused() -> None:
         caveat_kinds("powercapped")
 
     assert "field 'fail-on': 'powercapped' is not a caveat" == str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["83.5", "83.5W", "83.5 W", " 83.5w", "8.35e1"])
+def test_a_power_is_in_watts_with_or_without_their_sign(text: str) -> None:
+    assert 83.5 == power_w(text, field="blocking-power")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "W", "-1", "nan", "inf", "1e999", "80 kW", "80 J", "1_0", "\uff11", "80%"]
+)
+def test_what_is_no_power_is_refused(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        power_w(text, field="blocking-power")
+
+    assert "blocking-power" == caught.value.field
+    assert "Write 80 or 80W, from 0 up, in W." == caught.value.hint

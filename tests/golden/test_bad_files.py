@@ -227,7 +227,7 @@ def test_a_bad_plan_names_the_field(tmp_path: Path) -> None:
 
     assert complaints(read_plan, files, tmp_path, ".json") == snapshot(
         {
-            "workload instead": 'bad.json: this is a workload, not a plan | Give it to --workload.',
+            "workload instead": "bad.json: this is a workload, not a plan | Give it to --workload.",
             "unknown version": "bad.json, field 'schema_version': schema version 2 is not known; this joulewise reads version 1 | Use a newer joulewise, or write the file anew.",
             "version of text": "bad.json, field 'schema_version': this must be a whole number, not text | See the page on file formats.",
             "time of null": "bad.json, field 'time_s': this must be a number, not null | See the page on file formats.",

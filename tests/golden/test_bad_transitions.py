@@ -163,8 +163,7 @@ def plan_of(*points: OperatingPoint) -> Plan:
         for index, point in enumerate(points)
         if point != points[index - 1]
     ]
-    plan = bare_plan(launches, PlanRequest(transition=MODEL), requests)
-    return replace(plan, transition_time_s=2e-3, transition_energy_j=0.12)
+    return bare_plan(launches, PlanRequest(transition=MODEL), requests)
 
 
 GOOD = plan_of(AUTO, SLOW, SLOW, AUTO)

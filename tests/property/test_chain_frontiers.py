@@ -26,6 +26,7 @@ from joulewise.plan.chain.budgets import between
 from joulewise.plan.chain.frontiers import chain_totals
 from joulewise.plan.chain.mixing import Goal, known, mixtures
 from joulewise.plan.chain.problem import Chain
+from joulewise.plan.chain.solve import solve_chain
 from joulewise.plan.changes import change_costs
 from joulewise.plan.frontier import frontier
 from joulewise.plan.solve import solve
@@ -168,6 +169,24 @@ def test_where_nothing_was_gained_the_gap_says_what_may_still_be(
     assert least_j is not None
     assert solution.bound_gap_ratio is not None
     assert 1.0 - least_j / table.baseline_energy_j <= solution.bound_gap_ratio + 1e-9
+
+
+def test_the_gap_of_the_baseline_is_what_the_bound_leaves_open() -> None:
+    gaps: list[float] = []
+    for seed in (4, 8, 10):
+        table = drawn_table(seed, 14, 5, stall_s=0.02, energy_j=3.0)
+        assert table.changes is not None
+        solution = solve(table, PlanRequest(max_slowdown_ratio=0.0), gap_ratio=None)
+        assert solution.status is Status.NO_GAIN
+        assert solution.bound_gap_ratio is not None
+        chain = Chain(time_s=table.time_s, energy_j=table.energy_j, changes=table.changes)
+        answer = solve_chain(chain, table.baseline_time_s * (1.0 + 5e-13), gap_ratio=None)
+        assert answer is not None
+        left_j = table.baseline_energy_j - answer.bound_j
+        assert solution.bound_gap_ratio == pytest.approx(left_j / table.baseline_energy_j)
+        gaps.append(solution.bound_gap_ratio)
+    # That there is nothing to gain is not always proven.
+    assert max(gaps) > 1e-3
 
 
 def test_a_guard_that_leaves_the_baseline_alone_proves_it() -> None:

@@ -8,7 +8,8 @@ from typing import cast
 import plotly.graph_objects as go
 import pytest
 
-from joulewise.domain.plan import Granularity, Status
+from joulewise.domain.plan import FrontierPoint, Granularity, Status
+from joulewise.domain.points import OperatingPoint
 from joulewise.report import clocks_figure as clocks
 from joulewise.report.compare import comparison_rows, kernel_savings
 from joulewise.report.figures import Figure
@@ -72,18 +73,63 @@ def test_every_marked_row_is_within_the_first_view(make_inputs: Make) -> None:
             assert low < row.saving_ratio * 100 < high
 
 
-def test_labels_of_marks_never_cover_each_other(make_inputs: Make) -> None:
-    inputs = make_inputs(max_slowdown_ratio=0.05)
-    layout = cast("Mapping[str, list[Mapping[str, float]]]", frontier_figure(inputs)["layout"])
-    shown = cast("Mapping[str, Mapping[str, list[float]]]", frontier_figure(inputs)["layout"])
+def _px_from_top(figure: Figure, saving_ratio: float) -> float:
+    shown = cast("Mapping[str, Mapping[str, list[float]]]", figure["layout"])
     low, high = shown["yaxis"]["range"]
-    pixels = sorted(
-        (high - label["y"]) * 396 / (high - low) + label["ay"]
+    return (high - saving_ratio * 100) * 396 / (high - low)
+
+
+def _label_places_px(figure: Figure) -> list[float]:
+    layout = cast("Mapping[str, list[Mapping[str, float]]]", figure["layout"])
+    return sorted(
+        _px_from_top(figure, label["y"] / 100) + label["ay"]
         for label in layout["annotations"]
         if "ay" in label
     )
+
+
+def test_labels_of_marks_never_cover_each_other(make_inputs: Make) -> None:
+    inputs = make_inputs(max_slowdown_ratio=0.05)
+    pixels = _label_places_px(frontier_figure(inputs))
     assert len(pixels) == len(comparison_rows(inputs))
     assert all(after - before > 20 for before, after in pairwise(pixels))
+
+
+def test_labels_of_marks_keep_clear_of_the_lines(make_inputs: Make) -> None:
+    # A pass-level line that runs level where labels would stand, for most of the figure.
+    inputs = make_inputs(max_slowdown_ratio=0.05)
+    verified = comparison_rows(inputs)[-1]
+    saving = verified.saving_ratio - 0.012
+    level = [
+        FrontierPoint(time_s=1.0, energy_j=1.0, slowdown_ratio=slow, saving_ratio=saving)
+        for slow in (0.9, 2.0)
+    ]
+
+    figure = frontier_figure(replace(inputs, pass_frontier=tuple(level)))
+
+    line_px = _px_from_top(figure, saving)
+    places_px = _label_places_px(figure)
+    assert places_px
+    assert min(abs(place_px - line_px) for place_px in places_px) >= 10
+
+
+def test_bars_leave_room_for_their_longest_label(make_inputs: Make) -> None:
+    inputs = make_inputs()
+    savings = kernel_savings(inputs.plan, inputs.sweep)
+    several = replace(
+        savings[0],
+        points=(
+            OperatingPoint(sm_clock_mhz=1680, mem_clock_mhz=9501),
+            OperatingPoint(sm_clock_mhz=1050, mem_clock_mhz=9501),
+        ),
+    )
+
+    figure = savings_figure([several, *savings[1:]])
+
+    assert figure is not None
+    layout = cast("Mapping[str, Mapping[str, float]]", figure["layout"])
+    # Twenty letters of 11 px, each at least half as wide as high.
+    assert layout["margin"]["r"] > len("1680/9501, 1050/9501") * 11 / 2
 
 
 def test_marks_at_one_place_share_a_label(make_inputs: Make) -> None:

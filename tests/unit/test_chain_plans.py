@@ -17,7 +17,7 @@ from joulewise.domain.sweep import Sweep
 from joulewise.domain.transition import TransitionModel, uniform_transition
 from joulewise.domain.workload import Launch, Pass, Workload
 from joulewise.plan.chain.problem import Chain
-from joulewise.plan.chain.solve import LeastTime
+from joulewise.plan.chain.solve import LeastTime, is_small
 from joulewise.plan.changes import change_costs
 from joulewise.plan.frontier import frontier
 from joulewise.plan.infeasible import too_slow
@@ -308,3 +308,15 @@ def test_a_least_time_that_is_not_proven_is_told_with_its_bound() -> None:
     assert error.hint == sure.hint
     assert sure.message == "no plan is faster than 90.00 % of the baseline's time"
     assert none.least_slowdown_ratio == pytest.approx(0.85)
+
+
+@pytest.mark.parametrize(
+    ("node_count", "point_count", "is_expected"), [(8, 128, True), (6, 762, False), (9, 4, False)]
+)
+def test_chains_are_small_by_nodes_and_points(
+    node_count: int, point_count: int, *, is_expected: bool
+) -> None:
+    points = tuple(OperatingPoint(sm_clock_mhz=100 + i) for i in range(point_count))
+    cells = np.ones((node_count, point_count))
+    changes = change_costs(points, stalling(0.01))
+    assert is_small(Chain(time_s=cells, energy_j=cells, changes=changes)) is is_expected

@@ -150,8 +150,8 @@ def test_only_clocks_that_the_plan_goes_to_are_missed() -> None:
     [None, PRESET, MEASURED, replace(MEASURED, device_name="Virtual board", is_simulated=True)],
 )
 def test_a_plan_of_one_point_has_no_doubt_about_changes(model: TransitionModel | None) -> None:
-    assert () == plan_change_doubts(SWEEP.source, (LOW, LOW, LOW), model)
-    assert () == plan_change_doubts(SWEEP.source, (LOW,), model)
+    assert () == plan_change_doubts(SWEEP, (LOW, LOW, LOW), model)
+    assert () == plan_change_doubts(SWEEP, (LOW,), model)
     assert () == frontier_change_doubts(SWEEP, Granularity.ITERATION, model)
 
 
@@ -174,7 +174,7 @@ def test_a_hole_in_a_model_is_the_same_error_wherever_it_is_met() -> None:
     hole = TransitionModel(name="half", source="a test", costs=ALL[:3])
     errors = []
     for attempt in (
-        lambda: plan_change_doubts(SWEEP.source, (LOW, MEM), hole),
+        lambda: plan_change_doubts(SWEEP, (LOW, MEM), hole),
         lambda: frontier_change_doubts(SWEEP, Granularity.KERNEL, hole),
         lambda: planned(hole),
     ):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.plans import bare_plan
 
 from joulewise.domain.errors import InputError
-from joulewise.domain.plan import Plan, PlannedLaunch, PlanRequest
+from joulewise.domain.plan import Plan, PlannedLaunch, PlanRequest, Status
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.transition import TransitionModel, uniform_transition
 from joulewise.domain.workload import Pass
@@ -75,3 +76,52 @@ def test_more_requests_than_an_iteration_has_time_for_are_refused(
         read_back(plan, tmp_path)
 
     assert "requests" == caught.value.field
+
+
+STALLING = uniform_transition(name="m", source="test", stall_s=1e-3, energy_j=0.06)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("slowdown_ratio", 1.0 + 1e-6),
+        ("saving_ratio", 1e-6),
+        ("bound_gap_ratio", -1.0),
+        ("bound_gap_ratio", 1.5),
+        ("transition_time_s", 3e-3),
+        ("transition_energy_j", 0.0),
+    ],
+)
+def test_a_figure_that_the_others_contradict_is_refused(
+    tmp_path: Path, field: str, value: float
+) -> None:
+    plan = plan_with(STALLING)
+    changes: dict[str, Any] = {field: value}
+
+    with pytest.raises(InputError) as caught:
+        read_back(replace(plan, **changes), tmp_path)
+
+    assert field == caught.value.field
+
+
+@pytest.mark.parametrize(
+    ("field", "ratio"), [("time_s", "slowdown_ratio"), ("baseline_energy_j", "saving_ratio")]
+)
+def test_an_amount_that_its_ratio_contradicts_is_refused(
+    tmp_path: Path, field: str, ratio: str
+) -> None:
+    changes: dict[str, Any] = {field: 1.25}
+
+    with pytest.raises(InputError, match=r"is (1\.25|0\.2)\b") as caught:
+        read_back(replace(plan_with(None), **changes), tmp_path)
+
+    assert ratio == caught.value.field
+
+
+def test_a_gap_to_the_bound_is_no_proof(tmp_path: Path) -> None:
+    plan = replace(plan_with(None), status=Status.OPTIMAL, bound_gap_ratio=0.01)
+
+    with pytest.raises(InputError, match="proven best") as caught:
+        read_back(plan, tmp_path)
+
+    assert "status" == caught.value.field

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.rooflines import Bench, Noise, World, noisy_sweep, world
 
-from joulewise.domain.plan import Granularity, PlanRequest
+from joulewise.domain.plan import Granularity, PlanRequest, Scope
 from joulewise.domain.transition import TransitionModel, uniform_transition
 from joulewise.plan.statics import best_static
 from joulewise.plan.table import plan_table
@@ -19,23 +19,31 @@ NOISE = Noise(time_ratio=0.003, power_ratio=0.01, shift_ratio=0.0045)
 # Launches take 5 to 20 ms here, three of each of six kernels.
 STALL = uniform_transition("stall", "a test", stall_s=50e-6, energy_j=3e-3)
 LAG = uniform_transition("lag", "a test", lag_s=5e-3)
-MODELS = [STALL, LAG]
+# Every launch alone keeps 2 % with ease; it is the changes that fill the budget.
+FILLING = uniform_transition("filling", "a test", stall_s=4e-4, energy_j=1e-3)
+SEED_COUNTS = [(STALL, 5), (LAG, 3), (FILLING, 4)]
 BUDGET = 0.02
 TRUTH = world(kernel_count=6)
 
 
-def kept(model: TransitionModel, seed: int, truth: World = TRUTH) -> PromiseResult:
-    request = PlanRequest(max_slowdown_ratio=BUDGET, transition=model)
+def kept(
+    model: TransitionModel, seed: int, truth: World = TRUTH, scope: Scope = Scope.GLOBAL
+) -> PromiseResult:
+    request = PlanRequest(max_slowdown_ratio=BUDGET, transition=model, scope=scope)
     sweep = noisy_sweep(truth, NOISE, seed=seed)
     return keep_promise(sweep, truth.workload(), request, Bench(truth, NOISE, seed=seed))
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
-def test_true_slowdowns_stay_within_the_budget_changes_included(model: TransitionModel) -> None:
+@pytest.mark.parametrize(
+    ("model", "seed_count"), SEED_COUNTS, ids=lambda one: getattr(one, "name", str(one))
+)
+def test_true_slowdowns_stay_within_the_budget_changes_included(
+    model: TransitionModel, seed_count: int
+) -> None:
     exact = plan_table(TRUTH.exact_sweep(), TRUTH.workload(), Granularity.KERNEL, model)
     static = best_static(exact, BUDGET)
     slowdowns, savings, changes = [], [], []
-    for seed in range(2):
+    for seed in range(seed_count):
         solution = kept(model, seed).solution
         time_s, energy_j = exact.totals(solution.choice)
         slowdowns.append(time_s / exact.baseline_time_s)
@@ -43,9 +51,30 @@ def test_true_slowdowns_stay_within_the_budget_changes_included(model: Transitio
         changes.append(exact.change_totals(solution.choice)[0])
 
     assert static is not None
-    assert sum(slowdown <= 1.0 + BUDGET for slowdown in slowdowns) == 2
+    assert max(slowdowns) <= 1.0 + BUDGET
     assert max(changes) > 0
     assert np.mean(savings) > static.saving_ratio - 0.01
+
+
+@pytest.mark.parametrize(
+    ("model", "seed_count"), SEED_COUNTS, ids=lambda one: getattr(one, "name", str(one))
+)
+def test_with_a_local_scope_launches_and_total_keep_the_budget_in_truth(
+    model: TransitionModel, seed_count: int
+) -> None:
+    exact = plan_table(TRUTH.exact_sweep(), TRUTH.workload(), Granularity.KERNEL, model)
+    baseline_s = exact.time_s[:, exact.baseline_index]
+    changes = []
+    for seed in range(seed_count):
+        solution = kept(model, seed, scope=Scope.LOCAL).solution
+        own_s = exact.time_s[np.arange(baseline_s.size), solution.choice]
+        time_s, _ = exact.totals(solution.choice)
+        changes.append(exact.change_totals(solution.choice)[0])
+
+        assert (own_s / baseline_s).max() <= 1.0 + BUDGET
+        assert time_s / exact.baseline_time_s <= 1.0 + BUDGET
+        assert solution.slowdown_ratio <= 1.0 + BUDGET - solution.guard_band_ratio + 1e-9
+    assert max(changes) > 0
 
 
 def test_the_plan_stands_on_fresh_cells_and_on_its_own_changes() -> None:

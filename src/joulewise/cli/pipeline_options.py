@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from joulewise.cli.values import slowdown_budget
+from joulewise.cli.values import power_w, slowdown_budget
 from joulewise.domain.errors import InputError
 from joulewise.domain.pipeline import PipelineSchedule, Straggler
+from joulewise.workflow.pipelines import LONGEST_TIME_S
 
 MOST_STAGES_COUNT = 1_000
 MOST_MICRO_BATCHES_COUNT = 10_000
+MOST_FRONTIER_POINTS_COUNT = 1_000
+MOST_POWER_W = 1e6
+MOST_STRAGGLING_RATIO = 1e3
 
 Profiles = Annotated[
     list[Path],
@@ -64,12 +67,12 @@ Chunks = Annotated[
     ),
 ]
 BlockingPower = Annotated[
-    float,
+    str,
     typer.Option(
         "--blocking-power",
         envvar="JOULEWISE_BLOCKING_POWER",
         metavar="W",
-        help="What a stage draws while it waits for another, in W.",
+        help="What a stage draws while it waits for another, in W: 80 or 80W.",
     ),
 ]
 TimeBudget = Annotated[
@@ -105,9 +108,8 @@ PlanPoints = Annotated[
     typer.Option(
         "--points",
         envvar="JOULEWISE_POINTS",
-        min=0,
-        max=10_000,
-        help="Points of the frontier that --out keeps beside the plan, for the report.",
+        help="Points of the frontier that --out keeps beside the plan, for the report: none with "
+        f"0, else 2 to {MOST_FRONTIER_POINTS_COUNT}.",
     ),
 ]
 FrontierPoints = Annotated[
@@ -115,9 +117,7 @@ FrontierPoints = Annotated[
     typer.Option(
         "--points",
         envvar="JOULEWISE_POINTS",
-        min=2,
-        max=10_000,
-        help="Points of the frontier.",
+        help=f"Points of the frontier, 2 to {MOST_FRONTIER_POINTS_COUNT}.",
     ),
 ]
 PipelineOut = Annotated[
@@ -126,13 +126,26 @@ PipelineOut = Annotated[
 ]
 
 
-def power_while_waiting(power_w: float) -> float:
-    """Refuse what no board draws. Raises InputError."""
-    if not 0.0 <= power_w < math.inf:
+def power_while_waiting(text: str) -> float:
+    """`80`, `80W`. Refuses what no stage draws. Raises InputError."""
+    drawn_w = power_w(text, field="blocking-power")
+    if drawn_w > MOST_POWER_W:
         raise InputError(
-            f"{power_w} is no power", field="blocking-power", hint="Give it in W, from 0 up."
+            f"no stage draws {drawn_w:g} W while it waits; {MOST_POWER_W:g} W are the most",
+            field="blocking-power",
         )
-    return power_w
+    return drawn_w
+
+
+def frontier_point_count(count: int, *, is_optional: bool = False) -> int:
+    """A frontier has two ends; none at all where it is optional. Raises InputError."""
+    if (is_optional and count == 0) or 2 <= count <= MOST_FRONTIER_POINTS_COUNT:  # noqa: PLR2004
+        return count
+    or_none = ", or 0 for no frontier" if is_optional else ""
+    raise InputError(
+        f"a frontier has from 2 to {MOST_FRONTIER_POINTS_COUNT} points{or_none}, not {count}",
+        field="points",
+    )
 
 
 def time_budget(
@@ -143,8 +156,12 @@ def time_budget(
         raise InputError(
             "--time and --max-slowdown both bound the time", field="time", hint="Give one of them."
         )
-    if time_s is not None and not 0.0 < time_s < math.inf:
-        raise InputError(f"{time_s} is no time", field="time", hint="Give it in seconds, above 0.")
+    if time_s is not None and not 0.0 < time_s <= LONGEST_TIME_S:
+        raise InputError(
+            f"{time_s:g} s is no time of an iteration",
+            field="time",
+            hint=f"Give it in seconds, above 0 and up to {LONGEST_TIME_S:g}.",
+        )
     return time_s, None if max_slowdown is None else slowdown_budget(max_slowdown)
 
 
@@ -193,5 +210,10 @@ def _slowdown(text: str, slowdown: str) -> float:
             f"{text!r} would make the stage faster",
             field="straggler",
             hint="A straggler takes longer than its profile says.",
+        )
+    if ratio > MOST_STRAGGLING_RATIO:
+        raise InputError(
+            f"{text!r} is no straggler: {100 * MOST_STRAGGLING_RATIO:g}% more time is the most",
+            field="straggler",
         )
     return ratio

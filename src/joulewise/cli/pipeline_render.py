@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from joulewise.cli.outcome import Outcome
-from joulewise.cli.render import joules, percent, seconds, signed_percent
+from joulewise.cli.render import counted, joules, percent, seconds, signed_percent
 from joulewise.cli.verdicts import Render
 from joulewise.domain.pipeline import (
+    Instruction,
     KernelPlan,
     PipelinePlan,
     PipelinePoint,
@@ -18,36 +19,84 @@ from joulewise.domain.pipeline import (
 )
 from joulewise.domain.plan import Status
 from joulewise.domain.points import OperatingPoint
-from joulewise.report.pipeline_rows import OperationRow, clocks_in_use
+from joulewise.report.pipeline_rows import (
+    OperationRow,
+    clock_span,
+    setting_count,
+    waiting_time_s,
+)
 from joulewise.report.pipeline_verdict import pipeline_verdict, shape_words, straggler_words
 from joulewise.workflow.pipelines import PipelineFrontierResult, PipelineResult
 
 OPERATION_COLUMNS = (
-    "operation",
-    "clocks",
+    "stage",
+    "clocks (MHz)",
+    "in use",
     "time",
-    "at baseline",
+    "baseline",
     "energy",
-    "at baseline",
+    "baseline",
     "saving",
 )
+_SHORT = {Instruction.FORWARD: "fwd", Instruction.BACKWARD: "bwd"}
 _MOST_ROWS = 20
 
 
-def operation_cells(rows: Sequence[OperationRow]) -> Iterator[tuple[str, ...]]:
-    """operation, clocks, time, at baseline, energy, at baseline, saving; a stage's sums."""
+def operation_cells(plan: PipelinePlan, rows: Sequence[OperationRow]) -> Iterator[tuple[str, ...]]:
+    """stage, clocks, how many, time, that of the baseline, energy, that of the baseline, saving.
+
+    A stage's sums over its micro-batches, what waiting takes, and the sum of it all: stages x
+    iteration time, and the energy of an iteration.
+    """
     for row in rows:
         yield (
-            f"stage {row.stage} {row.instruction}",
-            clocks_in_use(row),
-            seconds(row.time_s),
-            "" if row.baseline_time_s is None else seconds(row.baseline_time_s),
-            joules(row.energy_j),
-            "" if row.baseline_energy_j is None else joules(row.baseline_energy_j),
-            ""
-            if row.baseline_energy_j is None
-            else percent(1 - row.energy_j / row.baseline_energy_j),
+            f"{row.stage} {_SHORT[row.instruction]}",
+            clock_span(row),
+            str(setting_count(row)),
+            *_amounts(row.time_s, row.baseline_time_s, row.energy_j, row.baseline_energy_j),
         )
+    power_w, stage_count = plan.request.blocking_power_w, plan.request.shape.stage_count
+    waiting_s = max(0.0, waiting_time_s(plan, plan.operations, plan.time_s))
+    at_baseline_s = None
+    if plan.baseline_operations:
+        found_s = waiting_time_s(plan, plan.baseline_operations, plan.baseline_time_s)
+        at_baseline_s = max(0.0, found_s)
+    at_baseline_j = None if at_baseline_s is None else power_w * at_baseline_s
+    yield (
+        *("waiting", "", ""),
+        *_amounts(waiting_s, at_baseline_s, power_w * waiting_s, at_baseline_j),
+    )
+    yield (
+        *("all", "", ""),
+        *_amounts(
+            stage_count * plan.time_s,
+            stage_count * plan.baseline_time_s,
+            plan.energy_j,
+            plan.baseline_energy_j,
+        ),
+    )
+
+
+def operation_note(plan: PipelinePlan) -> str:
+    """How the table's rows add up."""
+    stages = counted(plan.request.shape.stage_count, "stage")
+    return (
+        "Time and energy are sums over micro-batches; all together they are those of "
+        f"{stages} for {seconds(plan.time_s)}."
+    )
+
+
+def _amounts(
+    time_s: float, baseline_time_s: float | None, energy_j: float, baseline_energy_j: float | None
+) -> tuple[str, ...]:
+    """Nothing where the baseline is not known; no saving where it takes no energy."""
+    return (
+        seconds(time_s),
+        "" if baseline_time_s is None else seconds(baseline_time_s),
+        joules(energy_j),
+        "" if baseline_energy_j is None else joules(baseline_energy_j),
+        percent(1 - energy_j / baseline_energy_j) if baseline_energy_j else "",
+    )
 
 
 def frontier_rows(points: Sequence[PipelinePoint]) -> Iterator[tuple[str, ...]]:
@@ -93,7 +142,7 @@ def frontier_sentence(result: PipelineFrontierResult) -> str:
         f"{signed_percent(fastest.slowdown_ratio - 1)} time, {percent(cheapest.saving_ratio)} at "
         f"{signed_percent(cheapest.slowdown_ratio - 1)}"
     )
-    listed = f"{len(result.points)} plans, all of them with --json"
+    listed = f"{len(result.points)} points, all of them with --json"
     return "; ".join((figures, *_straggling(result.request), listed)) + "."
 
 

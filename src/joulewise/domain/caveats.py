@@ -11,6 +11,7 @@ class CaveatKind(StrEnum):
 
     BASELINE_ASSUMED = "BaselineAssumed"
     BASELINE_PINNED = "BaselinePinned"
+    CHANGES_LATE = "ChangesLate"
     CLOCK_NOT_HELD = "ClockNotHeld"
     COUNTER_TOO_COARSE = "CounterTooCoarse"
     EXTRAPOLATED = "Extrapolated"
@@ -20,6 +21,7 @@ class CaveatKind(StrEnum):
     OTHER_PROCESS_ON_GPU = "OtherProcessOnGpu"
     OUTLIERS_SEEN = "OutliersSeen"
     POWER_CAPPED = "PowerCapped"
+    PREDICTION_MISSED = "PredictionMissed"
     PROMISE_NOT_SHOWN = "PromiseNotShown"
     SELECTION_BIAS = "SelectionBias"
     SIMULATED_DEVICE = "SimulatedDevice"
@@ -31,10 +33,14 @@ class CaveatKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caveat:
-    """One typed doubt: what was seen; why it matters and what helps follow from the kind."""
+    """One typed doubt: what was seen; why it matters and what helps follow from the kind.
+
+    `advice` says what helps here, where what helps against most of its kind does not.
+    """
 
     kind: CaveatKind
     seen: str
+    advice: str | None = None
 
     @property
     def why(self) -> str:
@@ -44,7 +50,7 @@ class Caveat:
     @property
     def helps(self) -> str:
         """What helps."""
-        return _WHY_AND_HELP[self.kind][1]
+        return _WHY_AND_HELP[self.kind][1] if self.advice is None else self.advice
 
 
 def first_of_each_kind(*caveats: Caveat) -> tuple[Caveat, ...]:
@@ -63,6 +69,10 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     CaveatKind.BASELINE_PINNED: (
         "A pinned baseline makes savings look larger or smaller than they are.",
         "Give the clocks back to the driver before the baseline is measured.",
+    ),
+    CaveatKind.CHANGES_LATE: (
+        "Launches began at another point than planned, so the plan was not carried out as made.",
+        "Run joulewise measure-transitions on the device and plan with the file that it writes.",
     ),
     CaveatKind.CLOCK_NOT_HELD: (
         "The device ran at another clock than asked, so the cell stands for what it did.",
@@ -99,6 +109,10 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     CaveatKind.POWER_CAPPED: (
         "The power limit lowered the clock, so the clock asked for is not the clock run.",
         "Nothing to mend: the cell is what this setting does on this board.",
+    ),
+    CaveatKind.PREDICTION_MISSED: (
+        "The device does not take what the plan's arithmetic says, so its saving may not be there.",
+        "Measure what changes cost on the device and plan with that, or measure the sweep anew.",
     ),
     CaveatKind.PROMISE_NOT_SHOWN: (
         "The fresh runs do not show that the slowdown stays within the budget.",

@@ -40,8 +40,8 @@ class LoopTiming:
 class IterationTiming:
     """Whole iterations that ended within a window, the time they took and what was asked.
 
-    `request_count` requests for another point were made meanwhile. Of them `late_count` were
-    made later than planned, for the last one was not yet in force or the plan left no time;
+    `request_count` requests for another point were made meanwhile. Of them `late_count` came
+    into force when the launch that they were for had begun, up to `max_late_s` after that;
     `skipped_count` more were never made, for the next one was due by then.
     """
 
@@ -50,6 +50,7 @@ class IterationTiming:
     request_count: int
     late_count: int = 0
     skipped_count: int = 0
+    max_late_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,7 @@ class ReplayWindow:
     late_count: float
     skipped_count: float
     temp_c: float | None
+    max_late_s: float = 0.0
     caveats: tuple[Caveat, ...] = ()
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from joulewise.domain.points import OperatingPoint
+
+type _Key = tuple[TransitionDomain, Hashable]
 
 
 class TransitionDomain(StrEnum):
@@ -35,7 +38,9 @@ class TransitionCost:
     The GPU waits `stall_s`. The new point takes effect `lag_s` after it was asked for; work
     goes on at the old point meanwhile. `energy_j` is all that the change itself takes, what is
     drawn during the stall included. A `target` of `None` stands for every target that has no
-    entry of its own; of a target only the clocks of the domain count.
+    entry of its own; of a target only the clocks of the domain count. `unseen_stall_s` and
+    `unseen_energy_j` are what may come on top, for measuring it could not have shown it; they
+    are told, and not counted.
     """
 
     domain: TransitionDomain
@@ -43,13 +48,20 @@ class TransitionCost:
     stall_s: float = 0.0
     lag_s: float = 0.0
     energy_j: float = 0.0
+    unseen_stall_s: float = 0.0
+    unseen_energy_j: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what no change can cost."""
-        for name in ("stall_s", "lag_s", "energy_j"):
+        for name in ("stall_s", "lag_s", "energy_j", "unseen_stall_s", "unseen_energy_j"):
             value: float = getattr(self, name)
             if not 0.0 <= value < math.inf:
                 raise ValueError(f"{name} must be a number from 0 up, got {value}")
+
+    @property
+    def change(self) -> Hashable:
+        """What this entry is for; alike in two entries that are for the same."""
+        return _key(self)
 
     def is_for(self, target: OperatingPoint) -> bool:
         """Whether this entry names that target."""
@@ -67,8 +79,16 @@ class TransitionCost:
                 return is_same_sm and is_same_memory
 
 
+class _Indexed:
+    """Costs by domain and target, made once; no field of the record."""
+
+    __slots__ = ("_index",)
+
+    _index: Mapping[_Key, TransitionCost]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransitionModel:
+class TransitionModel(_Indexed):
     """Costs of all changes of operating point on one device.
 
     Requests are made one at a time: the next once the last is in force. Between two requests
@@ -89,13 +109,12 @@ class TransitionModel:
         """Refuse what is no dwell, and two entries for one change."""
         if not 0.0 <= self.dwell_s < math.inf:
             raise ValueError(f"dwell_s must be a number from 0 up, got {self.dwell_s}")
-        seen = set()
-        for cost in self.costs:
-            key = (cost.domain, _of_domain(cost.domain, cost.target))
-            if key in seen:
-                target = cost.target.label if cost.target else "every target"
-                raise ValueError(f"costs has two entries for {cost.domain} to {target}")
-            seen.add(key)
+        index = _index_of(self.costs)
+        if len(index) < len(self.costs):
+            second = next(cost for cost in self.costs if index[_key(cost)] is not cost)
+            target = second.target.label if second.target else "every target"
+            raise ValueError(f"costs has two entries for {second.domain} to {target}")
+        object.__setattr__(self, "_index", index)
 
     def is_measured_on(self, device_name: str, *, is_simulated: bool) -> bool:
         """Whether this device is the one measured; a virtual GPU is not the one it stands for."""
@@ -109,11 +128,8 @@ class TransitionModel:
         domain = changed_domain(before, after)
         if domain is None:
             return TransitionCost(domain=TransitionDomain.SM)
-        own = [cost for cost in self.costs if cost.domain is domain]
-        for cost in own:
-            if cost.is_for(after):
-                return cost
-        return next((cost for cost in own if cost.target is None), None)
+        own = self._index.get((domain, _of_domain(domain, after)))
+        return own or self._index.get((domain, None))
 
 
 def uniform_transition(
@@ -141,7 +157,16 @@ def _sm_side(point: OperatingPoint) -> tuple[int | None, float | None]:
     return point.sm_clock_mhz, point.power_limit_w
 
 
-def _of_domain(domain: TransitionDomain, target: OperatingPoint | None) -> object:
+def _key(cost: TransitionCost) -> _Key:
+    return cost.domain, _of_domain(cost.domain, cost.target)
+
+
+def _index_of(costs: Iterable[TransitionCost]) -> dict[_Key, TransitionCost]:
+    """Every cost by what it is for; of several for the same the last."""
+    return {_key(cost): cost for cost in costs}
+
+
+def _of_domain(domain: TransitionDomain, target: OperatingPoint | None) -> Hashable:
     """What of a target counts in this domain."""
     if target is None:
         return None

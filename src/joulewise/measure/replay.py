@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError, MeasurementError, NotSupported
@@ -31,7 +31,12 @@ from joulewise.measure.window import (
 )
 
 REPLAY_RUN = "replay"
+REPLAYING = "replaying"
 FEWEST_ITERATIONS_COUNT = 3
+# Many short iterations are warmed up with as one of this length, of so many launches at most.
+_WARM_ITERATION_S = 0.05
+_MOST_WARM_LAUNCH_COUNT = 4096
+_TOLD_COUNT = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,20 +159,37 @@ def replay_schedule(  # noqa: PLR0913 - what, where, under which label, how, and
     gpu = session.gpu
     lease.apply(schedule.launches[0].point)
     with runner.iterate(schedule.launches, schedule.requests, lease.apply, run=run) as loop:
-        progress("warming up", 0, 1)
         iteration_s = _iteration_s(gpu, loop)
+    count = iteration_count or _enough(iteration_s, gpu, settings)
+    warm = _repeated(schedule, iteration_s)
+    progress("warming up", 0, 1)
+    with runner.iterate(warm.launches, warm.requests, lease.apply, run=run) as loop:
+        warm_s = iteration_s * len(warm.launches) / len(schedule.launches)
         doubts = wait_until_steady(
-            gpu,
-            _whole_iterations(loop, iteration_s),
-            settings,
-            is_soak_optional=is_soak_optional,
+            gpu, _whole_iterations(loop, warm_s), settings, is_soak_optional=is_soak_optional
         )
-        progress("warming up", 1, 1)
-        progress("replaying", 0, 1)
-        count = iteration_count or _enough(iteration_s, gpu, settings)
-        measured = _measure(gpu, loop, window, count, settings)
-        progress("replaying", 1, 1)
+    progress("warming up", 1, 1)
+    with runner.iterate(schedule.launches, schedule.requests, lease.apply, run=run) as loop:
+        # The first follows on a start, and not on an iteration with its requests.
+        loop.run_iterations(1)
+        measured = _measure(gpu, loop, window, count, settings, progress)
+    progress(REPLAYING, count, count)
     return _finish(measured, gpu, settings, doubts)
+
+
+def _repeated(schedule: Schedule, iteration_s: float) -> Schedule:
+    """A short iteration many times over, so that warming up needs few of them."""
+    launch_count = len(schedule.launches)
+    wanted_count = math.ceil(_WARM_ITERATION_S / iteration_s)
+    copy_count = max(1, min(wanted_count, _MOST_WARM_LAUNCH_COUNT // launch_count))
+    return Schedule(
+        launches=schedule.launches * copy_count,
+        requests=tuple(
+            replace(request, launch_index=request.launch_index + number * launch_count)
+            for number in range(copy_count)
+            for request in schedule.requests
+        ),
+    )
 
 
 def _runner(session: DeviceSession) -> IterationRunner:
@@ -206,14 +228,19 @@ def _enough(iteration_s: float, gpu: Gpu, settings: MeasureSettings) -> int:
 
 
 def _measure(
-    gpu: Gpu, loop: IterationLoop, window: int, count: int, settings: MeasureSettings
+    gpu: Gpu,
+    loop: IterationLoop,
+    window: int,
+    count: int,
+    settings: MeasureSettings,
+    progress: Progress,
 ) -> RawReplay:
     """One window, measured again where something disturbed it."""
     spoilt: RawReplay | None = None
     reason = ""
     for attempt in range(settings.repeat_count + 1):
         try:
-            raw = _read(gpu, loop, window + attempt * REPEAT_STRIDE, count)
+            raw = _read(gpu, loop, window + attempt * REPEAT_STRIDE, count, progress)
         except MeasurementError as error:
             reason = error.message
             continue
@@ -228,12 +255,12 @@ def _measure(
     return spoilt
 
 
-def _read(gpu: Gpu, loop: IterationLoop, window: int, count: int) -> RawReplay:
+def _read(gpu: Gpu, loop: IterationLoop, window: int, count: int, progress: Progress) -> RawReplay:
     loop.begin_window(window)
     try:
         start = wait_for_tick(gpu)
         next_tick = wait_for_tick(gpu)
-        loop.run_iterations(count)
+        _run_telling(loop, count, progress)
         end = wait_for_tick(gpu)
     finally:
         timing = loop.end_window()
@@ -241,6 +268,14 @@ def _read(gpu: Gpu, loop: IterationLoop, window: int, count: int) -> RawReplay:
     if raw.energy_j <= 0:
         raise MeasurementError("the energy counter moved too rarely")
     return raw
+
+
+def _run_telling(loop: IterationLoop, count: int, progress: Progress) -> None:
+    """So many iterations, told of now and then."""
+    step_count = max(1, count // _TOLD_COUNT)
+    for done_count in range(0, count, step_count):
+        progress(REPLAYING, done_count, count)
+        loop.run_iterations(min(step_count, count - done_count))
 
 
 def _finish(
@@ -257,6 +292,7 @@ def _finish(
         request_count=timing.request_count / count,
         late_count=timing.late_count / count,
         skipped_count=timing.skipped_count / count,
+        max_late_s=timing.max_late_s,
         temp_c=raw.end.temp_c,
         caveats=(
             *power_capping(raw.start, raw.end),
@@ -269,15 +305,15 @@ def _finish(
 
 
 def _unkept_requests(timing: IterationTiming) -> tuple[Caveat, ...]:
-    """ClockNotHeld where requests had to wait or fell away, so launches ran at other points."""
+    """ChangesLate where points came late or not at all, so launches ran at other points."""
     if not (timing.late_count or timing.skipped_count):
         return ()
     count = timing.iteration_count
     return (
         Caveat(
-            kind=CaveatKind.CLOCK_NOT_HELD,
-            seen=f"of the changes {timing.late_count / count:g} came late and "
-            f"{timing.skipped_count / count:g} fell away per iteration, for the last one was "
-            "not in force",
+            kind=CaveatKind.CHANGES_LATE,
+            seen=f"of the changes {timing.late_count / count:g} came into force up to "
+            f"{timing.max_late_s * 1e3:.3g} ms after their launch had begun, and "
+            f"{timing.skipped_count / count:g} fell away, per iteration",
         ),
     )

@@ -27,10 +27,7 @@ def replayed_pairs(
     The order of the sides turns around from pair to pair. Where the plan is the baseline, both
     sides share one window.
     """
-    planned = schedule_of(plan)
-    baseline = Schedule(
-        launches=tuple(replace(launch, point=plan.baseline) for launch in plan.launches)
-    )
+    planned, baseline = schedule_of(plan), baseline_schedule(plan)
     for number in range(pair_count):
         sides = (baseline, planned) if number % 2 == 0 else (planned, baseline)
         seen: dict[Schedule, ReplayWindow] = {}
@@ -51,6 +48,31 @@ def replayed_pairs(
             plan_energy_j=seen[planned].energy_j,
         )
         yield pair, tuple(seen.values())
+
+
+def baseline_schedule(plan: Plan) -> Schedule:
+    """The launches of a plan, all of them at its baseline."""
+    return Schedule(
+        launches=tuple(replace(launch, point=plan.baseline) for launch in plan.launches)
+    )
+
+
+def changes_point(plan: Plan) -> bool:
+    """Whether a plan has launches at different points."""
+    return any(launch.point != plan.launches[0].point for launch in plan.launches)
+
+
+def uncounted_transitions(plan: Plan) -> tuple[Caveat, ...]:
+    """TransitionsNotCounted where a plan changes clocks and has no model of what that costs."""
+    if plan.request.transition is not None or not changes_point(plan):
+        return ()
+    point_count = len({launch.point for launch in plan.launches})
+    return (
+        Caveat(
+            kind=CaveatKind.TRANSITIONS_NOT_COUNTED,
+            seen=f"the plan changes between {point_count} operating points",
+        ),
+    )
 
 
 def assumed_transitions(session: DeviceSession, plan: Plan) -> tuple[Caveat, ...]:

@@ -11,9 +11,16 @@ from joulewise.domain.points import OperatingPoint
 from joulewise.domain.ports import GpuIdentity, Lease, Progress, no_progress
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.transition import TransitionCost, TransitionDomain, TransitionModel
-from joulewise.measure.changes import ChangeMeter, MeasuredChange
+from joulewise.measure.change_accounts import MeasuredChange
+from joulewise.measure.changes import ChangeMeter
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.steady import measure_idle_power_w
+
+NEGLIGIBLE_STALL_S = 1e-4
+"""Stalls below this count as none where they cannot be seen: a tenth of the shortest that the
+literature gives for a GPU."""
+NEGLIGIBLE_LAG_RATIO = 0.001
+"""And so do those below this part of the lag, which no two changes come nearer than."""
 
 
 def measure_transitions(
@@ -78,7 +85,7 @@ def measure_changes(
     progress("measuring changes", len(pairs), len(pairs))
     if not seen:
         raise MeasurementError(
-            "the clocks read alike at all points, so no change could be seen",
+            "2 s after each change the clocks read alike at all points, so no change could be seen",
             hint="Take points that the device holds under load, well below its highest clocks.",
         )
     return tuple(seen)
@@ -90,10 +97,11 @@ def model_of(
     """Costs by domain and target: the largest of the pairs that have the target as an end.
 
     An entry without a target, the largest of the domain, stands for targets that were not
-    measured. A stall or an energy that did not stand out is 0. Where a stall stands out and
-    its energy does not, the energy is the stall at `stall_power_w`, power without load; `None`
-    leaves it at 0. `source` says all of that. Domains that no pair changes have no entry, so
-    that a plan that needs them is refused.
+    measured. A stall that did not stand out is 0 where what could have been seen is small
+    (`NEGLIGIBLE_STALL_S`, `NEGLIGIBLE_LAG_RATIO`); else it is taken to be as long as it may. An energy that did not stand out is the stall at `stall_power_w`, power without
+    load; `None` leaves it at 0. `unseen_stall_s` and `unseen_energy_j` hold what may come on
+    top of either, and `source` says all of that. Domains that no pair changes have no entry,
+    so that a plan that needs them is refused.
 
     Raises:
         MeasurementError: there are no changes.
@@ -126,23 +134,42 @@ def _costs_of(
     for change in own:
         for end in (change.before, change.after):
             by_target.setdefault(_part_of(end, domain), []).append(change)
-    named = [
-        TransitionCost(
-            domain=domain,
-            target=target,
-            lag_s=max(change.lag_s for change in there),
-            stall_s=_stall_s(there),
-            energy_j=_energy_j(there, stall_power_w),
-        )
-        for target, there in by_target.items()
-    ]
+    named = [_cost_of(domain, target, there, stall_power_w) for target, there in by_target.items()]
     rest = TransitionCost(
         domain=domain,
         lag_s=max(cost.lag_s for cost in named),
         stall_s=max(cost.stall_s for cost in named),
         energy_j=max(cost.energy_j for cost in named),
+        unseen_stall_s=max(cost.unseen_stall_s for cost in named),
+        unseen_energy_j=max(cost.unseen_energy_j for cost in named),
     )
     return [*named, rest]
+
+
+def _cost_of(
+    domain: TransitionDomain,
+    target: OperatingPoint,
+    there: Sequence[MeasuredChange],
+    stall_power_w: float | None,
+) -> TransitionCost:
+    """The largest of the changes that have the target as an end."""
+    stall_s = max(_stall_s(change) for change in there)
+    energy_j = max(_energy_j(change, stall_power_w) for change in there)
+    may_s = max(
+        change.stall_s if change.is_stall_seen else change.stall_least_s for change in there
+    )
+    may_j = max(
+        change.energy_j if change.is_energy_seen else change.energy_least_j for change in there
+    )
+    return TransitionCost(
+        domain=domain,
+        target=target,
+        lag_s=max(change.lag_s for change in there),
+        stall_s=stall_s,
+        energy_j=energy_j,
+        unseen_stall_s=max(0.0, may_s - stall_s),
+        unseen_energy_j=max(0.0, may_j - energy_j),
+    )
 
 
 def _part_of(point: OperatingPoint, domain: TransitionDomain) -> OperatingPoint:
@@ -156,24 +183,38 @@ def _part_of(point: OperatingPoint, domain: TransitionDomain) -> OperatingPoint:
             return point
 
 
-def _stall_s(changes: Sequence[MeasuredChange]) -> float:
-    return max((change.stall_s for change in changes if change.is_stall_seen), default=0.0)
+def _stall_s(change: MeasuredChange) -> float:
+    """As seen; as long as it may be where it was not seen and that is not small."""
+    if change.is_stall_seen:
+        return change.stall_s
+    return 0.0 if _is_negligible(change) else change.stall_least_s
 
 
-def _energy_j(changes: Sequence[MeasuredChange], stall_power_w: float | None) -> float:
-    seen_j = [change.energy_j for change in changes if change.is_energy_seen]
-    return max(seen_j) if seen_j else (stall_power_w or 0.0) * _stall_s(changes)
+def _is_negligible(change: MeasuredChange) -> bool:
+    small_s = max(NEGLIGIBLE_STALL_S, NEGLIGIBLE_LAG_RATIO * change.lag_s)
+    return change.stall_least_s <= small_s
+
+
+def _energy_j(change: MeasuredChange, stall_power_w: float | None) -> float:
+    if change.is_energy_seen:
+        return change.energy_j
+    return (stall_power_w or 0.0) * _stall_s(change)
 
 
 def _note(own: Sequence[MeasuredChange], stall_power_w: float | None) -> str:
     """What was seen of the changes of one domain."""
-    stalls_s = [change.stall_s for change in own if change.is_stall_seen]
-    if stalls_s:
-        stall_note = f"stall {_ms(min(stalls_s))} to {_ms(max(stalls_s))}"
-    else:
-        stall_note = f"no stall seen, below {_ms(max(one.stall_least_s for one in own))}"
-    lag_note = f"lag up to {_ms(max(change.lag_s for change in own))}"
-    return f"{lag_note}, {stall_note}, {_energy_note(own, stall_power_w)}, {len(own)} pairs"
+    parts = [f"lag up to {_ms(max(change.lag_s for change in own))}"]
+    seen_s = [change.stall_s for change in own if change.is_stall_seen]
+    if seen_s:
+        parts.append(f"stall {_ms(min(seen_s))} to {_ms(max(seen_s))}")
+    unseen = [change for change in own if not change.is_stall_seen]
+    if unseen:
+        where = " in some pairs" if seen_s else ""
+        text = f"no stall seen{where}, below {_ms(max(one.stall_least_s for one in unseen))}"
+        if not all(_is_negligible(change) for change in unseen):
+            text += ", and taken to be that"
+        parts.append(text)
+    return ", ".join((*parts, _energy_note(own, stall_power_w), f"{len(own)} pairs"))
 
 
 def _energy_note(own: Sequence[MeasuredChange], stall_power_w: float | None) -> str:
@@ -183,7 +224,7 @@ def _energy_note(own: Sequence[MeasuredChange], stall_power_w: float | None) -> 
         return f"energy {min(seen_j) * 1e3:.3g} to {max(seen_j) * 1e3:.3g} mJ"
     if seen_j:
         return f"energy up to {max(seen_j) * 1e3:.3g} mJ, not seen in some pairs, {unseen}"
-    if stall_power_w is not None and _stall_s(own):
+    if stall_power_w is not None and any(_stall_s(change) for change in own):
         return (
             f"energy {unseen}, taken as the stall at {stall_power_w:.0f} W, the power without load"
         )

@@ -14,7 +14,12 @@ from joulewise.domain.ports import Lease, Progress, no_progress
 from joulewise.domain.session import DeviceSession
 from joulewise.measure.doubts import tally
 from joulewise.measure.fresh import interleaved, measure_in_turn
-from joulewise.measure.replayed_pairs import assumed_transitions, replayed_pairs
+from joulewise.measure.replayed_pairs import (
+    assumed_transitions,
+    changes_point,
+    replayed_pairs,
+    uncounted_transitions,
+)
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.statistics import log_ratio_interval
 from joulewise.measure.table import CellKey
@@ -91,7 +96,7 @@ def _measured_pairs(
     progress: Progress,
 ) -> Iterator[tuple[VerificationPair, Sequence[Window | ReplayWindow]]]:
     """Pairs with the windows that they come from."""
-    if plan.request.transition is None or not _changes_point(plan):
+    if plan.request.transition is None or not changes_point(plan):
         yield from _cell_pairs(session, lease, plan, pair_count, settings, progress)
         return
     progress("verifying", 0, pair_count)
@@ -178,7 +183,7 @@ def _verdict(
             *gpu.identity.caveats,
             *tally(windows),
             *_promise_not_shown(budget, slowdown_interval),
-            *_transitions_not_counted(plan),
+            *uncounted_transitions(plan),
             *assumed_transitions(session, plan),
         ),
     )
@@ -192,21 +197,5 @@ def _promise_not_shown(budget: float | None, slowdown: Interval) -> tuple[Caveat
             kind=CaveatKind.PROMISE_NOT_SHOWN,
             seen=f"the slowdown may be as large as {slowdown.high_ratio - 1.0:.2%}, "
             f"beyond the budget of {budget:.2%}",
-        ),
-    )
-
-
-def _changes_point(plan: Plan) -> bool:
-    return any(launch.point != plan.launches[0].point for launch in plan.launches)
-
-
-def _transitions_not_counted(plan: Plan) -> tuple[Caveat, ...]:
-    if plan.request.transition is not None or not _changes_point(plan):
-        return ()
-    point_count = len({launch.point for launch in plan.launches})
-    return (
-        Caveat(
-            kind=CaveatKind.TRANSITIONS_NOT_COUNTED,
-            seen=f"the plan changes between {point_count} operating points",
         ),
     )

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.plan import Granularity
 from joulewise.domain.points import OperatingPoint
-from joulewise.domain.sweep import Sweep, SweepSource
+from joulewise.domain.sweep import Sweep
 from joulewise.domain.transition import TransitionModel
-from joulewise.plan.changes import cost_of_change, untargeted_count
+from joulewise.plan.changes import cost_of_change, unknown_clocks, untargeted_count
+
+_UNMEASURED = " that were not measured; the entries for all other clocks stand for them"
 
 
 def plan_change_doubts(
-    source: SweepSource, points: Sequence[OperatingPoint], model: TransitionModel | None
+    sweep: Sweep, points: Sequence[OperatingPoint], model: TransitionModel | None
 ) -> tuple[Caveat, ...]:
     """Doubts about the changes that a plan makes; none where it makes none.
 
     Args:
-        source: Where the sweep that the plan was made on comes from.
+        sweep: What the plan was made on.
         points: The point of every launch of the iteration, which repeats.
         model: What changes cost; `None` where that is not counted.
 
@@ -36,10 +39,20 @@ def plan_change_doubts(
         count = len(set(points))
         seen = f"The plan uses {count} operating points; changing between them is free in it."
         return (Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen),)
-    others = sum(cost_of_change(model, *change).target is None for change in changes)
+    costs = [cost_of_change(model, *change) for change in changes]
+    others = sum(cost.target is None for cost in costs)
     made = f"The plan changes clocks {len(changes)} times an iteration"
-    aside = f"{made}, and {others} of these changes are to clocks"
-    return _of_model(source, model, made, aside if others else "")
+    asides = []
+    if others:
+        asides.append(f"{made}, and {others} of these changes are to clocks{_UNMEASURED}")
+    unseen_s = math.fsum(cost.unseen_stall_s for cost in costs)
+    unseen_j = math.fsum(cost.unseen_energy_j for cost in costs)
+    if unseen_s or unseen_j:
+        asides.append(
+            f"{made}; what measuring them could not show, and the plan does not count, is at "
+            f"most {unseen_s * 1e3:.2g} ms and {unseen_j:.2g} J in all"
+        )
+    return _of_model(sweep, model, made, asides)
 
 
 def frontier_change_doubts(
@@ -57,33 +70,49 @@ def frontier_change_doubts(
         seen = f"{made}; changing them is free here."
         return (Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen),)
     others = untargeted_count(sweep.points, model)
-    aside = f"{made}, and {others} of the {len(sweep.points)} points of the sweep have clocks"
-    return _of_model(sweep.source, model, made, aside if others else "")
+    asides = []
+    if others:
+        asides.append(
+            f"{made}, and {others} of the {len(sweep.points)} points of the sweep have "
+            f"clocks{_UNMEASURED}"
+        )
+    if any(cost.unseen_stall_s or cost.unseen_energy_j for cost in model.costs):
+        asides.append(f"{made}; part of what a change takes was too small to be measured")
+    return _of_model(sweep, model, made, asides)
 
 
 def _of_model(
-    source: SweepSource, model: TransitionModel, made: str, aside: str
+    sweep: Sweep, model: TransitionModel, made: str, asides: Sequence[str]
 ) -> tuple[Caveat, ...]:
     """Whether the model was measured: on this device, on a real one, and for these clocks.
 
-    `aside` begins the sentence on changes that have no entry of their own; empty: all have one.
+    `asides` are what a model that was measured on the device leaves open.
     """
-    doubts = []
+    doubts, source = [], sweep.source
     name = repr(model.name)
     where = model.device_name or ""
     if model.is_simulated:
         where = f"{where}, a virtual device".removeprefix(", ")
+    seen = ""
     if not model.is_measured_on(source.device_name, is_simulated=source.is_simulated):
         seen = f"{made}; each change is taken to cost what the model {name} says"
-        seen += f", measured on {where}." if where else "."
-        doubts.append(Caveat(kind=CaveatKind.TRANSITIONS_ASSUMED, seen=seen))
-    elif aside:
-        seen = (
-            f"{aside} that the model {name} has no measurement of; its entries for all other "
-            "clocks stand for them."
-        )
-        doubts.append(Caveat(kind=CaveatKind.TRANSITIONS_ASSUMED, seen=seen))
+        seen += f", measured on {where}" if where else ""
+        seen += _unknown_words(sweep, model)
+    elif asides:
+        seen = f"By the model {name}: {'. '.join(asides)}"
+    if seen:
+        doubts.append(Caveat(kind=CaveatKind.TRANSITIONS_ASSUMED, seen=f"{seen}."))
     if model.is_simulated:
         seen = f"The transition model {name} was measured on {where}."
         doubts.append(Caveat(kind=CaveatKind.SIMULATED_DEVICE, seen=seen))
     return tuple(doubts)
+
+
+def _unknown_words(sweep: Sweep, model: TransitionModel) -> str:
+    """Names targets of the model that no point of the sweep has, for one may be misspelt."""
+    unknown = unknown_clocks(sweep.points, model)
+    if not unknown:
+        return ""
+    domain, target = unknown[0]
+    more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+    return f". It has an entry for {domain} to {target.label}{more}, which no point has"

@@ -115,6 +115,7 @@ def cost_of_change(
     raise PlanError(
         f"the transition model {model.name!r} says nothing of a change of {domain} from "
         f"{before.label} to {after.label}",
+        field="transition",
         hint=f"Add an entry for the domain '{domain}' without a target; it stands for every "
         "target that has none of its own.",
     )
@@ -133,6 +134,22 @@ def untargeted_count(points: tuple[OperatingPoint, ...], model: TransitionModel)
             for _, source in _sources(column, *groups)
         )
         for column, target in enumerate(points)
+    )
+
+
+def unknown_clocks(
+    points: tuple[OperatingPoint, ...], model: TransitionModel
+) -> tuple[tuple[TransitionDomain, OperatingPoint], ...]:
+    """Targets of the model that no point has: misspelt, or of another device."""
+    reached = {
+        TransitionCost(domain=domain, target=point).change
+        for domain in TransitionDomain
+        for point in points
+    }
+    return tuple(
+        (cost.domain, cost.target)
+        for cost in model.costs
+        if cost.target is not None and cost.change not in reached
     )
 
 

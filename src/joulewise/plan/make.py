@@ -91,7 +91,7 @@ def plan_from_choice(
             *caveats,
             *sweep.caveats,
             *_of_plan(sweep, solution),
-            *plan_change_doubts(sweep.source, launch_points, solution.request.transition),
+            *plan_change_doubts(sweep, launch_points, solution.request.transition),
             *_of_cells(sweep, launches),
         ),
     )

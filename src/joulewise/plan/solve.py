@@ -70,20 +70,20 @@ class Solution:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Found:
-    """The best choice found; what was minimised comes to, and what no plan falls below.
+    """The best choice found, its product time^n x energy (J at n = 0), and what none falls below.
 
-    Both are `None` where every class minimises a product of its own, exactly.
+    Product and bound are `None` where every class minimises a product of its own, exactly.
     """
 
     choice: IntTable
-    value: float | None
+    product: float | None
     bound: float | None
 
     @property
     def gap_ratio(self) -> float:
-        if self.value is None or self.bound is None:
+        if self.product is None or self.bound is None:
             return 0.0
-        return gap_ratio_of(self.value, self.bound)
+        return gap_ratio_of(self.product, self.bound)
 
 
 def objective_value(objective: Objective, time_s: float, energy_j: float) -> float:
@@ -188,11 +188,11 @@ def _solve_chain(
         product = least_chain_product(chain, exponent, budget_s)
         if product is None:
             return None
-        return _Found(choice=product.columns, value=product.product, bound=product.bound)
+        return _Found(choice=product.columns, product=product.product, bound=product.bound)
     answer = solve_chain(chain, budget_s, gap_ratio=gap_ratio)
     if answer is None:
         return None
-    return _Found(choice=answer.choice, value=answer.energy_j, bound=answer.bound_j)
+    return _Found(choice=answer.choice, product=answer.energy_j, bound=answer.bound_j)
 
 
 def _best_of_all(chain: Chain, exponent: int, budget_s: float) -> _Found | None:
@@ -200,8 +200,8 @@ def _best_of_all(chain: Chain, exponent: int, budget_s: float) -> _Found | None:
     if choice is None:
         return None
     time_s, energy_j = chain.totals(choice)
-    value = float(time_s**exponent * energy_j)
-    return _Found(choice=choice, value=value, bound=value)
+    product = float(time_s**exponent * energy_j)
+    return _Found(choice=choice, product=product, bound=product)
 
 
 def _solve_global(table: PlanTable, request: PlanRequest, limit_ratio: float) -> _Found | None:
@@ -213,15 +213,15 @@ def _solve_global(table: PlanTable, request: PlanRequest, limit_ratio: float) ->
         product = least_product(options, exponent, budget_s)
         if product is None:
             return None
-        return _Found(choice=product.columns, value=product.product, bound=product.bound)
+        return _Found(choice=product.columns, product=product.product, bound=product.bound)
     if math.isinf(budget_s):
         cheapest_j = float(options.energy_j[options.cheapest].sum())
         choice = options.columns[options.cheapest]
-        return _Found(choice=choice, value=cheapest_j, bound=cheapest_j)
+        return _Found(choice=choice, product=cheapest_j, bound=cheapest_j)
     answer = cheapest_within(options, budget_s)
     if answer is None:
         return None
-    return _Found(choice=answer.columns, value=answer.energy_j, bound=answer.bound_j)
+    return _Found(choice=answer.columns, product=answer.energy_j, bound=answer.bound_j)
 
 
 def _solve_local(table: PlanTable, request: PlanRequest, limit_ratio: float) -> _Found | None:
@@ -234,7 +234,7 @@ def _solve_local(table: PlanTable, request: PlanRequest, limit_ratio: float) -> 
     values[is_allowed] = table.time_s[is_allowed] ** exponent * table.energy_j[is_allowed]
     choice = _fastest_of_least(values, table.time_s)
     least_j = None if exponent else table.totals(choice)[1]
-    return _Found(choice=choice, value=least_j, bound=least_j)
+    return _Found(choice=choice, product=least_j, bound=least_j)
 
 
 def _allowed(table: PlanTable, request: PlanRequest, limit_ratio: float) -> BoolTable:

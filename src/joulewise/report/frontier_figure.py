@@ -141,11 +141,21 @@ def _error_bar(middle_ratio: float, interval: Interval, colour: str) -> Json:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Label:
-    """The label of one mark; both in percent, as the axes."""
+    """The label of the mark of these ratios."""
 
     text: str
-    time_percent: float
-    saving_percent: float
+    slowdown_ratio: float
+    saving_ratio: float
+
+    @property
+    def x(self) -> float:
+        """Where the mark is, in percent as the axis."""
+        return (self.slowdown_ratio - 1.0) * 100
+
+    @property
+    def y(self) -> float:
+        """Where the mark is, in percent as the axis."""
+        return self.saving_ratio * 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,18 +174,18 @@ class _Frame:
     def is_left(self, label: _Label) -> bool:
         """Whether the mark lies so far left that its label has room to its right."""
         width = self.x_range[1] - self.x_range[0]
-        return label.time_percent <= self.x_range[0] + _LEFT_SIDE_RATIO * width
+        return label.x <= self.x_range[0] + _LEFT_SIDE_RATIO * width
 
     def mark_px(self, label: _Label) -> float:
         """Of the mark, from the top."""
-        return (self.y_range[1] - label.saving_percent) * self.px_per_percent
+        return (self.y_range[1] - label.y) * self.px_per_percent
 
     def is_crossed(self, label: _Label, label_px: float) -> bool:
         """Whether a line runs through the label where its middle lies so far from the top."""
         percent_per_px = (self.x_range[1] - self.x_range[0]) / _WIDTH_PX
         side = percent_per_px if self.is_left(label) else -percent_per_px
         ends = (_LABEL_RIGHT_PX, _LABEL_RIGHT_PX + _LETTER_PX * len(label.text))
-        left, right = sorted(label.time_percent + end_px * side for end_px in ends)
+        left, right = sorted(label.x + end_px * side for end_px in ends)
         middle = self.y_range[1] - label_px / self.px_per_percent
         half = _LABEL_GAP_PX / 2 / self.px_per_percent
         return any(
@@ -214,8 +224,8 @@ def _labels(rows: Sequence[ComparisonRow], frame: _Frame) -> list[Json]:
         name = " = ".join(names[saving_ratio, slowdown_ratio]).capitalize()
         label = _Label(
             text=f"{name}: {percent(saving_ratio, digit_count=1)}",
-            time_percent=(slowdown_ratio - 1.0) * 100,
-            saving_percent=saving_ratio * 100,
+            slowdown_ratio=slowdown_ratio,
+            saving_ratio=saving_ratio,
         )
         # Below the mark: the curves that it is compared with run above it.
         least_px = max(frame.mark_px(label) + _LABEL_GAP_PX / 2, lowest_px + _LABEL_GAP_PX)
@@ -229,8 +239,8 @@ def _labels(rows: Sequence[ComparisonRow], frame: _Frame) -> list[Json]:
 def _annotation(label: _Label, frame: _Frame, label_px: float) -> Json:
     is_left = frame.is_left(label)
     return {
-        "x": label.time_percent,
-        "y": label.saving_percent,
+        "x": label.x,
+        "y": label.y,
         "text": label.text,
         "showarrow": True,
         "arrowhead": 0,

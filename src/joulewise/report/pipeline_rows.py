@@ -65,6 +65,20 @@ def clocks_in_use(row: OperationRow) -> str:
     return " and ".join(texts)
 
 
+def clock_span(row: OperationRow) -> str:
+    """The lowest and the highest setting in use, in MHz without saying so; or kernel plans."""
+    points = sorted((point for point, _ in row.points), key=_speed)
+    labels = dict.fromkeys(point_label(point).removesuffix(_UNIT) for point in points)
+    ends = list(labels)[:1] + list(labels)[1:][-1:]
+    parts = [" … ".join(ends)] if ends else []
+    return " and ".join([*parts, "kernel plans"] if row.kernel_plan_count else parts)
+
+
+def setting_count(row: OperationRow) -> int:
+    """How many settings, and kernel-level plans, the operations run at."""
+    return len(row.points) + row.kernel_plan_count
+
+
 def _listed(points: Sequence[OperatingPoint]) -> str:
     labels = [point_label(point) for point in points]
     if all(label.endswith(_UNIT) for label in labels):  # the unit is said once

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from joulewise.domain.plan import PlannedLaunch, PlannedRequest
@@ -11,7 +11,7 @@ from joulewise.domain.points import OperatingPoint
 from joulewise.simulator.noise import QUIET, WindowNoise
 from joulewise.simulator.virtual_time import NEVER, UNITS_PER_S, Units, units
 
-# A request this near to its moment is on time: no host's timer is better.
+# A point this near to its launch is on time: no host's timer is better.
 _PUNCTUAL_UNITS = units(1e-4)
 
 CellNoise = Callable[[str, OperatingPoint], WindowNoise]
@@ -24,13 +24,18 @@ def no_noise(_kernel: str, _point: OperatingPoint) -> WindowNoise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a playback has come: whole iterations, and requests by their fate."""
+    """How far a playback has come: whole iterations, and requests by their fate.
+
+    `late_units` is the longest that a point came after its launch had begun, since that was
+    last forgotten.
+    """
 
     at_units: Units
     iteration_count: int = 0
     request_count: int = 0
     late_count: int = 0
     skipped_count: int = 0
+    late_units: Units = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +82,10 @@ class Playback:
         self.boundary = Progress(at_units=now)
         """As it was when the last iteration ended."""
         self._requested = self._late = self._skipped = 0
+        self._late_units: Units = 0
+        self._numbers = {index: number for number, index in enumerate(self._indices)}
+        self._begun: dict[tuple[int, int], Units] = {}
+        self._awaited: tuple[int, int] | None = None
         self._runs: tuple[PlannedRun, ...] = ()
         self._planned_ends: tuple[Units, ...] = ()
         self._region_ends = _region_ends(self._launches)
@@ -90,6 +99,7 @@ class Playback:
         self._next_request = 0
         self._next_iteration = 0
         self._fire_at: Units = NEVER
+        self._note_begin(now)
 
     @property
     def kernel(self) -> str:
@@ -145,9 +155,11 @@ class Playback:
                 request_count=self._requested,
                 late_count=self._late,
                 skipped_count=self._skipped,
+                late_units=self._late_units,
             )
         self._began_at = self._runs_from = now
         self._launch_s, self._remaining_ratio, self.ends_at = None, 1.0, NEVER
+        self._note_begin(now)
 
     def pace(self, now: Units, launch_s: float, resumes_at: Units) -> None:
         """Reckon with this time per launch from now on, once the GPU no longer waits."""
@@ -177,11 +189,26 @@ class Playback:
         if ready_at > now:
             return False
         request = self._requests[self._next_request]
-        self._late += now - self._fire_at > _PUNCTUAL_UNITS
+        self._awaited = self._next_iteration, self._next_request
         self._requested += 1
         self._step()
         self._ask(request.point)
         return True
+
+    def note_in_force(self, now: Units) -> None:
+        """Take note that the point asked for last is in force now."""
+        awaited, self._awaited = self._awaited, None
+        if awaited is None:
+            return
+        late_units = now - self._begun.get(awaited, now)
+        self._late += late_units > _PUNCTUAL_UNITS
+        self._late_units = max(self._late_units, late_units)
+        self._begun = {key: at for key, at in self._begun.items() if key > awaited}
+
+    def forget_lateness(self) -> None:
+        """Find the longest that a point came too late anew from now on."""
+        self._late_units = 0
+        self.boundary = replace(self.boundary, late_units=0)
 
     def next_event(self, now: Units, ready_at: Units) -> Units:
         """When something happens next: the launch ends, or a request comes due.
@@ -193,6 +220,12 @@ class Playback:
     def asks_at(self, ready_at: Units) -> Units:
         """When the next request is made, as `ask_if_due` found it."""
         return max(self._fire_at, ready_at)
+
+    def _note_begin(self, now: Units) -> None:
+        """Remember when a launch began that a request is for."""
+        number = self._numbers.get(self._cursor)
+        if number is not None:
+            self._begun[self.boundary.iteration_count, number] = now
 
     def _step(self) -> None:
         self._next_request, self._next_iteration = self._following()

@@ -305,6 +305,8 @@ class VirtualBoard:
         if spent_j is None:
             return
         self._throttled_cell = None
+        if self._playback is not None:
+            self._playback.note_in_force(self._now)
         if spent_j:
             self.counter.add_at_once(spent_j * self._noise.power_ratio * self._gain_ratio)
 

@@ -74,6 +74,7 @@ class VirtualIterationLoop:
         if self._board.now_units > self._playback.boundary.at_units:
             self.run_iterations(1)
         self._reckon(self._noise_of(window))
+        self._playback.forget_lateness()
         self._start = self._playback.boundary
 
     def end_window(self) -> IterationTiming:
@@ -178,4 +179,5 @@ def _between(start: Progress, end: Progress) -> IterationTiming:
         request_count=end.request_count - start.request_count,
         late_count=end.late_count - start.late_count,
         skipped_count=end.skipped_count - start.skipped_count,
+        max_late_s=seconds(end.late_units),
     )

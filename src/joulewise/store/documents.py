@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -11,7 +11,7 @@ import msgspec
 
 from joulewise.domain.plan import Interval, Plan, Status, Verification
 from joulewise.store.atomic import write_atomically
-from joulewise.store.plan_checks import check_schedule
+from joulewise.store.plan_checks import check_figures, check_schedule
 from joulewise.store.record_files import read_record, record_document, require_positive, unlike
 from joulewise.store.wire import to_builtins
 from joulewise.store.workload_files import read_workload, write_workload
@@ -25,6 +25,8 @@ __all__ = [
     "write_verification",
     "write_workload",
 ]
+
+Caveats = Sequence[Mapping[str, object]]
 
 _LATER_FIELDS = ("requests", "transition_time_s", "transition_energy_j")
 _LATER_REQUEST_FIELDS = ("transition", "max_region_count")
@@ -45,6 +47,7 @@ def read_plan(path: Path) -> Plan:
     if not plan.launches:
         raise unlike("the plan has no launches", file, "launches")
     require_positive(plan, _PLAN_AMOUNTS, "", file)
+    check_figures(plan, file)
     check_schedule(plan, file)
     return plan
 
@@ -61,8 +64,8 @@ def write_plan(plan: Plan, path: Path) -> None:
 def plan_sha256(plan: Plan) -> str:
     """Hash of what a plan says, as hexadecimal text; independent of the file's layout.
 
-    What is said of transitions counts where something is said, so that a plan from before there
-    were any keeps its name.
+    What is said of transitions, and advice of a caveat's own, counts where something is said, so
+    that a plan from before there was any keeps its name.
     """
     fields = to_builtins(plan)
     request = dict(cast("Mapping[str, object]", fields["request"]))
@@ -71,7 +74,12 @@ def plan_sha256(plan: Plan) -> str:
             if not part[name]:
                 del part[name]
     fields["request"] = request
+    fields["caveats"] = [_said(caveat) for caveat in cast("Caveats", fields["caveats"])]
     return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
+
+
+def _said(caveat: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in caveat.items() if value is not None}
 
 
 def read_verification(path: Path) -> Verification:

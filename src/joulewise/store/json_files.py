@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TypeVar
 
@@ -74,6 +75,28 @@ def decode_document(raw: bytes, shape: type[Document], file: str) -> Document:
         raise _malformed(error, raw, file) from error
     except RecursionError as error:
         raise InputError("the JSON is nested too deeply", file=file, hint=_SEE) from error
+
+
+def refuse_second_keys(raw: bytes, file: str) -> None:
+    """Refuse an object that gives one field twice, of which a decoder keeps but one.
+
+    Raises:
+        InputError: names the field.
+    """
+
+    def once(pairs: list[tuple[str, object]]) -> None:
+        seen = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise InputError(
+                    "the field is given twice in one object",
+                    file=file,
+                    field=key,
+                    hint="Keep one of the two.",
+                )
+            seen.add(key)
+
+    json.loads(raw.removeprefix(b"\xef\xbb\xbf"), object_pairs_hook=once)
 
 
 def shape_error(

@@ -60,6 +60,7 @@ def read_pipeline(path: Path) -> PipelinePlan:
     if plan.baseline_operations:
         _check_operations(plan.baseline_operations, plan, "baseline_operations", file)
         _check_sums(plan.baseline_operations, plan, "baseline_", file)
+    _check_budget(plan, file)
     _check_frontier(plan, file)
     return plan
 
@@ -96,6 +97,20 @@ def _check_kernel_plans(plan: PipelinePlan, file: str) -> None:
         if not kernel_plan.launches:
             raise unlike("the kernel-level plan has no launches", file, f"{where}.launches")
         require_positive(kernel_plan, ("time_s", "energy_j"), f"{where}.", file)
+    shape = plan.request.shape
+    ratios = {one.stage: one.slowdown_ratio for one in plan.request.stragglers}
+    for place, one in enumerate(plan.operations):
+        if one.launches_index is None or not 0 <= one.launches_index < len(plan.kernel_plans):
+            continue
+        own, where = plan.kernel_plans[one.launches_index], f"operations[{place}]"
+        if (own.stage, own.instruction) != (one.stage, one.instruction):
+            raise unlike("its kernel-level plan is of another", file, f"{where}.launches_index")
+        share_ratio = ratios.get(one.stage, 1.0) / shape.chunk_count
+        for name in ("time_s", "energy_j"):
+            whole = share_ratio * getattr(own, name)
+            if not math.isclose(getattr(one, name), whole, rel_tol=_ROUNDING_RATIO):
+                message = f"by its kernel-level plan this is {whole:.9g}"
+                raise unlike(message, file, f"{where}.{name}")
 
 
 def _check_operations(
@@ -191,6 +206,22 @@ def _check_ratios(
         raise unlike("the bound lies above the plan", file, f"{prefix}bound_j")
 
 
+def _check_budget(plan: PipelinePlan, file: str) -> None:
+    """The time is what was allowed, the gap what lies between plan and bound."""
+    if plan.time_s > plan.max_time_s * (1.0 + _ROUNDING_RATIO):
+        raise unlike("the plan takes longer than this", file, "max_time_s")
+    asked_s = plan.request.max_time_s
+    asked_s = plan.baseline_time_s if asked_s is None else asked_s
+    if not math.isclose(plan.max_time_s, asked_s, rel_tol=_ROUNDING_RATIO):
+        raise unlike(f"what was asked for is {asked_s:.9g} s", file, "max_time_s")
+    gap_ratio = 1.0 - plan.bound_j / plan.energy_j
+    if not math.isclose(plan.bound_gap_ratio, gap_ratio, abs_tol=_ROUNDING_RATIO):
+        message = f"between plan and bound there lies {gap_ratio:.6g}"
+        raise unlike(message, file, "bound_gap_ratio")
+    if plan.status is Status.OPTIMAL and gap_ratio > _ROUNDING_RATIO:
+        raise unlike("a plan with such a gap to its bound is not proven best", file, "status")
+
+
 def _check_frontier(plan: PipelinePlan, file: str) -> None:
     for index, point in enumerate(plan.frontier):
         require_positive(point, _POINT_AMOUNTS, f"frontier[{index}].", file)
@@ -198,4 +229,10 @@ def _check_frontier(plan: PipelinePlan, file: str) -> None:
         if after.time_s < before.time_s:
             raise unlike("the frontier goes back in time", file, f"frontier[{index}].time_s")
     for index, point in enumerate(plan.frontier):
-        _check_ratios(point, plan, f"frontier[{index}].", file)
+        where = f"frontier[{index}]."
+        _check_ratios(point, plan, where, file)
+        if point.time_s > point.max_time_s * (1.0 + _ROUNDING_RATIO):
+            raise unlike("the plan takes longer than this", file, f"{where}max_time_s")
+        is_within = point.time_s <= plan.max_time_s
+        if is_within and point.energy_j < plan.bound_j * (1.0 - _ROUNDING_RATIO):
+            raise unlike("this lies below the bound of the plan", file, f"{where}energy_j")

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
-from joulewise.domain.plan import Plan
+import math
+
+from joulewise.domain.plan import Plan, Status
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.transition import TransitionModel
 from joulewise.store.record_files import unlike
 from joulewise.store.transition_files import LONGEST_S, check_transition
 
 _ROUNDING_RATIO = 1e-9
+_PROVEN_RATIO = 1e-6  # more than any solver's tolerance
+
+
+def check_figures(plan: Plan, file: str) -> None:
+    """Refuse ratios that are not those of the figures beside them.
+
+    Raises:
+        InputError: names the field.
+    """
+    slowdown_ratio = plan.time_s / plan.baseline_time_s
+    if not math.isclose(plan.slowdown_ratio, slowdown_ratio, rel_tol=_ROUNDING_RATIO):
+        message = f"time_s / baseline_time_s is {slowdown_ratio:.9g}"
+        raise unlike(message, file, "slowdown_ratio")
+    remaining_ratio = plan.energy_j / plan.baseline_energy_j
+    if not math.isclose(1.0 - plan.saving_ratio, remaining_ratio, rel_tol=_ROUNDING_RATIO):
+        message = f"1 - energy_j / baseline_energy_j is {1.0 - remaining_ratio:.9g}"
+        raise unlike(message, file, "saving_ratio")
+    gap_ratio = plan.bound_gap_ratio
+    if gap_ratio is not None and not 0.0 <= gap_ratio <= 1.0:
+        raise unlike("a gap is a part of the plan: from 0 to 1", file, "bound_gap_ratio")
+    if plan.status is Status.OPTIMAL and gap_ratio is not None and gap_ratio > _PROVEN_RATIO:
+        raise unlike("a plan with such a gap to its bound is not proven best", file, "status")
 
 
 def check_schedule(plan: Plan, file: str) -> None:
@@ -30,6 +54,7 @@ def check_schedule(plan: Plan, file: str) -> None:
             "request.max_region_count",
         )
     _check_costs(plan, changes, file)
+    _check_sums(plan, changes, file)
     if plan.requests or plan.request.transition is not None:
         _check_requests(plan, changes, file)
         _check_spacing(plan, changes, file)
@@ -63,6 +88,23 @@ def _check_costs(
                 "and its transition model does not say what that costs",
                 file,
                 "request.transition.costs",
+            )
+
+
+def _check_sums(
+    plan: Plan, changes: dict[int, tuple[OperatingPoint, OperatingPoint]], file: str
+) -> None:
+    """What the changes take is what the model says of each; nothing where there is no model."""
+    model = plan.request.transition
+    costs = [] if model is None else [model.cost(*change) for change in changes.values()]
+    for name, field in (("transition_time_s", "stall_s"), ("transition_energy_j", "energy_j")):
+        whole = math.fsum(getattr(cost, field) for cost in costs)
+        if not math.isclose(getattr(plan, name), whole, rel_tol=_ROUNDING_RATIO):
+            raise unlike(
+                f"by the plan's transition model its {len(changes)} changes take {whole:.9g} "
+                f"{name[-1].replace('j', 'J')}",
+                file,
+                name,
             )
 
 

@@ -14,6 +14,7 @@ from joulewise.store.files import read_bytes
 from joulewise.store.json_files import (
     SCHEMA_VERSION,
     decode_document,
+    refuse_second_keys,
     require_version,
     shape_error,
 )
@@ -44,7 +45,9 @@ def read_wire(path: Path, record: type[object]) -> msgspec.Struct:
     raw, file = read_bytes(path), str(path)
     refuse_other_kind(raw, record.__name__, file)
     require_version(raw, file)
-    return decode_document(raw, document_type(record, SCHEMA_VERSION), file)
+    wire = decode_document(raw, document_type(record, SCHEMA_VERSION), file)
+    refuse_second_keys(raw, file)
+    return wire
 
 
 def record_of(wire: object, record: type[Record], file: str) -> Record:

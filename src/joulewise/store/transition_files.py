@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
 
 from joulewise.domain.errors import InputError
@@ -12,6 +13,7 @@ from joulewise.store.record_files import read_wire, record_document, record_of
 # No change of clocks ever took this long or this much; beyond it sums are no numbers.
 LONGEST_S = 1e6
 MOST_J = 1e9
+LONGEST_NAME_COUNT = 200
 
 
 def read_transition(path: Path) -> TransitionModel:
@@ -23,11 +25,9 @@ def read_transition(path: Path) -> TransitionModel:
         InputError: anything wrong with the file; names file, line or field.
     """
     wire, file = read_wire(path, TransitionModel), str(path)
-    costs: list[TransitionCost] = []
+    seen: dict[Hashable, int] = {}
     for index, part in enumerate(getattr(wire, "costs", ())):
-        cost = record_of(part, TransitionCost, file)
-        _refuse_second(cost, costs, file, f"costs[{index}]")
-        costs.append(cost)
+        _refuse_second(record_of(part, TransitionCost, file), index, seen, file)
     model = record_of(wire, TransitionModel, file)
     check_transition(model, file)
     return model
@@ -64,6 +64,8 @@ def check_transition(model: TransitionModel, file: str, where: str = "") -> None
         _check_amount(cost.stall_s, LONGEST_S, file, f"{here}.stall_s")
         _check_amount(cost.lag_s, LONGEST_S, file, f"{here}.lag_s")
         _check_amount(cost.energy_j, MOST_J, file, f"{here}.energy_j")
+        _check_amount(cost.unseen_stall_s, LONGEST_S, file, f"{here}.unseen_stall_s")
+        _check_amount(cost.unseen_energy_j, MOST_J, file, f"{here}.unseen_energy_j")
 
 
 def _check_name(name: str, what: str, file: str, field: str) -> None:
@@ -74,26 +76,26 @@ def _check_name(name: str, what: str, file: str, field: str) -> None:
             field=field,
             hint=f"Give the {what} a name of letters, digits and signs.",
         )
-
-
-def _refuse_second(
-    cost: TransitionCost, before: list[TransitionCost], file: str, field: str
-) -> None:
-    """One change has one cost."""
-    for number, other in enumerate(before):
-        is_alike = (
-            cost.target is None and other.target is None
-            if cost.target is None or other.target is None
-            else other.is_for(cost.target)
+    if len(name) > LONGEST_NAME_COUNT:
+        raise InputError(
+            f"the name has {len(name)} letters, and {LONGEST_NAME_COUNT} are the most",
+            file=file,
+            field=field,
+            hint=f"Give the {what} a shorter name; 'source' may be as long as needed.",
         )
-        if other.domain is cost.domain and is_alike:
-            target = "every target" if cost.target is None else cost.target.label
-            raise InputError(
-                f"costs[{number}] is for changes of {cost.domain} to {target} already",
-                file=file,
-                field=field,
-                hint="Keep one of the two.",
-            )
+
+
+def _refuse_second(cost: TransitionCost, index: int, seen: dict[Hashable, int], file: str) -> None:
+    """One change has one cost; `seen` numbers what changes had one before."""
+    number = seen.setdefault(cost.change, index)
+    if number != index:
+        target = "every target" if cost.target is None else cost.target.label
+        raise InputError(
+            f"costs[{number}] is for changes of {cost.domain} to {target} already",
+            file=file,
+            field=f"costs[{index}]",
+            hint="Keep one of the two.",
+        )
 
 
 def _check_amount(value: float, most: float, file: str, field: str) -> None:

@@ -16,11 +16,12 @@ from joulewise.domain.workload import Workload
 from joulewise.store.importers.perseus import PERSEUS_DEVICE
 from joulewise.store.pipeline_files import read_profile
 from joulewise.workflow.stage_plans import stage_options
-from joulewise.workflow.workloads import load_workload, refuse_other_size
+from joulewise.workflow.workloads import load_workload, refuse_other_size, workload_file
 from joulewise.workload.builtin import is_builtin
 
 _STAGE_KERNEL = re.compile(r"stage(\d{1,6})/(.+)")
 _MOST_NAMES = 3
+_MEASURE_AGAIN = "Measure the chosen settings again, and plan on those figures."
 _INSTRUCTIONS = tuple(Instruction)
 
 
@@ -210,8 +211,9 @@ def _kernel_level(
     left_out = {}
     for path, sweep in by_path.items():
         micro_batch = _workload_of_stage(path, sweep, workload)
+        launches_file = str(workload_file(workload) or path)
         planned[path] = {
-            instruction: stage_options(sweep, micro_batch, instruction, str(path))
+            instruction: stage_options(sweep, micro_batch, instruction, launches_file)
             for instruction in _INSTRUCTIONS
         }
         left_out[path] = planned[path][Instruction.FORWARD].left_out_launch_count
@@ -287,7 +289,7 @@ def _of_sweeps(sweeps: Sequence[Sweep]) -> tuple[Caveat, ...]:
             doubts.append(Caveat(kind=CaveatKind.NO_UNCERTAINTY, seen=seen))
         elif not sweep.is_noise_free:
             seen = "The cells that promise the best plan were chosen for it; nothing is kept back."
-            doubts.append(Caveat(kind=CaveatKind.SELECTION_BIAS, seen=seen))
+            doubts.append(Caveat(kind=CaveatKind.SELECTION_BIAS, seen=seen, advice=_MEASURE_AGAIN))
     return first_of_each_kind(*doubts)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
+from joulewise.domain.errors import InputError
 from joulewise.domain.pipeline import (
     OperationOption,
     PipelinePlan,
@@ -27,6 +28,11 @@ from joulewise.store.atomic import require_place
 from joulewise.store.pipeline_files import write_pipeline
 from joulewise.workflow.pipeline_profiles import LoadedProfiles, load_profiles
 from joulewise.workflow.workloads import source_files
+
+LONGEST_TIME_S = 1e9
+"""Budget of an iteration: 30 years."""
+_RUN_IT = "Run an iteration at these clocks, and measure its time and energy."
+_FEWER_CHANGES = "Where a change takes long beside an operation, plan on a profile of fewer clocks."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +100,10 @@ def plan_pipeline_to_file(job: PipelineJob, progress: Progress = no_progress) ->
         require_place(job.out, sources=source_files(*job.profiles, workload=job.workload))
     problem = _problem(job)
     planned = plan_pipeline(
-        problem.loaded.profiles, problem.request, profile_name=problem.loaded.name
+        problem.loaded.profiles,
+        problem.request,
+        profile_name=problem.loaded.name,
+        progress=progress,
     )
     planned = replace(planned, baseline_operations=problem.baseline.operations)
     planned = replace(planned, caveats=_plan_caveats(problem.loaded, planned))
@@ -150,6 +159,12 @@ def _problem(job: PipelineJob) -> _Problem:
     max_time_s = job.max_time_s
     if job.max_slowdown_ratio is not None:
         max_time_s = baseline.time_s * (1.0 + job.max_slowdown_ratio)
+        if max_time_s > LONGEST_TIME_S:
+            raise InputError(
+                f"this allows {max_time_s:.3g} s an iteration, and no budget is longer than "
+                f"{LONGEST_TIME_S:g} s",
+                field="max-slowdown",
+            )
     return _Problem(
         loaded=loaded, request=replace(request, max_time_s=max_time_s), baseline=baseline
     )
@@ -176,14 +191,18 @@ def _of_changes(points: tuple[PipelinePoint, ...]) -> tuple[Caveat, ...]:
         f"{changing_count} of {len(points)} plans change clocks between operations or within "
         "them; changing is free in them."
     )
-    return (Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen),)
+    return (_not_counted(seen),)
+
+
+def _not_counted(seen: str) -> Caveat:
+    return Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen, advice=_FEWER_CHANGES)
 
 
 def _plan_caveats(loaded: LoadedProfiles, plan: PipelinePlan) -> tuple[Caveat, ...]:
     doubts = []
     if plan.status is not Status.NO_GAIN:
         seen = "This plan has not been run, and `joulewise verify` does not run pipelines yet."
-        doubts.append(Caveat(kind=CaveatKind.NOT_VERIFIED, seen=seen))
+        doubts.append(Caveat(kind=CaveatKind.NOT_VERIFIED, seen=seen, advice=_RUN_IT))
     doubts += loaded.caveats
     changing_count = _changing_stage_count(plan)
     if changing_count:
@@ -191,7 +210,7 @@ def _plan_caveats(loaded: LoadedProfiles, plan: PipelinePlan) -> tuple[Caveat, .
             f"On {changing_count} of {plan.request.shape.stage_count} stages the plan changes "
             "clocks between operations or within them; changing is free in it."
         )
-        doubts.append(Caveat(kind=CaveatKind.TRANSITIONS_NOT_COUNTED, seen=seen))
+        doubts.append(_not_counted(seen))
     doubts += _of_cells(loaded, plan)
     return first_of_each_kind(*doubts)
 

@@ -25,7 +25,7 @@ from joulewise.store.documents import plan_sha256, read_plan
 from joulewise.workflow.devices import open_session
 from joulewise.workflow.truth import is_noise_free, replanned_on_truth, true_iterations
 from joulewise.workflow.verifying import refuse_other_device, refuse_unlisted_clocks
-from joulewise.workflow.workloads import load_workload
+from joulewise.workflow.workloads import load_workload, refuse_other_launches
 from joulewise.workload.builtin import is_builtin
 from joulewise.workload.gpt3_xl import gpt3_xl
 from joulewise.workload.published_transfer import (
@@ -177,6 +177,8 @@ def carried_plan(plan: Plan, workload: Workload, file: Path) -> Plan:
     own = [(launch.kernel, launch.pass_) for launch in plan.launches]
     asked = [(launch.kernel, launch.pass_) for launch in workload.launches]
     launches = plan.launches
+    if workload.name == plan.workload:
+        refuse_other_launches(plan, workload, file)
     if own != asked:
         _refuse_other_kernels(plan, workload, file)
         points = _points_by_kernel(plan, workload, file)
@@ -264,7 +266,7 @@ def _targets(job: TransferJob, plan: Plan) -> list[_Target]:
 def _label(row: PublishedTransfer) -> str:
     """By the axis of the figure that the row is from."""
     if row.figure == _FIGURE_OF_DEGREES:
-        return f"tensor parallel {row.tensor_parallel_count}"
+        return f"tp {row.tensor_parallel_count}"
     return f"batch {row.batch_count}"
 
 

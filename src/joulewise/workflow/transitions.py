@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from joulewise.domain.errors import InputError
+from joulewise.domain.errors import InputError, PlanError
 from joulewise.domain.transition import TransitionModel, uniform_transition
 from joulewise.domain.transition_presets import (
     STALL_POWER_W,
@@ -23,7 +25,8 @@ _SCALES = {
     "W": {"": 1.0, "w": 1.0},
     "J": {"": 1.0, "j": 1.0},
 }
-_MOST = {"s": LONGEST_S, "W": MOST_J / LONGEST_S, "J": MOST_J}
+MOST_STALL_W = MOST_J / LONGEST_S
+_MOST = {"s": LONGEST_S, "W": MOST_STALL_W, "J": MOST_J}
 _KEYS = {"stall": "s", "power": "W", "energy": "J", "lag": "s", "dwell": "s"}
 _UNIT_TEXTS = {"s": "us, ms or s", "W": "W", "J": "J"}
 
@@ -100,12 +103,26 @@ def transition_file(text: str | None) -> Path | None:
     return path if is_file else None
 
 
+@contextmanager
+def named_transition(text: str | None) -> Generator[None]:
+    """Name the file of the model in an error that planning with it raises about the model."""
+    path = transition_file(text)
+    try:
+        yield
+    except PlanError as error:
+        if path is not None and error.field == FIELD and error.file is None:
+            error.file = str(path)
+        raise
+
+
 def parse_duration(text: str, field: str) -> float:
     """`10us`, `1ms`, `0.1s` or `0` in seconds. Raises InputError naming the field."""
     value = _amount(text, "s")
     if value is None:
         raise InputError(
-            f"{text.strip()!r} is not a time", field=field, hint="Write 10us, 1ms, 0.1s or 0."
+            f"{text.strip()!r} is not a time of at most {LONGEST_S:g} s",
+            field=field,
+            hint="Write 10us, 1ms, 0.1s or 0.",
         )
     return value
 
@@ -151,7 +168,8 @@ def _values(text: str) -> dict[str, float]:
             raise InputError(
                 f"{amount!r} is no value for {key!r}",
                 field=FIELD,
-                hint=f"Write a number from 0 up in {_UNIT_TEXTS[_KEYS[key]]}, as in {_EXAMPLE}.",
+                hint=f"Write a number from 0 to {_MOST[_KEYS[key]]:g} {_KEYS[key]}, in "
+                f"{_UNIT_TEXTS[_KEYS[key]]}, as in {_EXAMPLE}.",
             )
         values[key] = value
     return values

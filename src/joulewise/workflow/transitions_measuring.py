@@ -13,7 +13,7 @@ from joulewise.domain.errors import InputError
 from joulewise.domain.points import ClockGrid, OperatingPoint
 from joulewise.domain.ports import KernelRunner, Progress
 from joulewise.domain.transition import TransitionModel
-from joulewise.measure.changes import MeasuredChange
+from joulewise.measure.change_accounts import MeasuredChange
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.transitions import measure_transitions
 from joulewise.store.atomic import require_place
@@ -33,8 +33,8 @@ SETTINGS = MeasureSettings(window_count=5)
 class TransitionsJob:
     """What `measure-transitions` was asked for.
 
-    Without a kernel the shortest that keeps a GPU busy is taken, without clocks two SM clocks
-    in the middle of the device's list and two memory clocks.
+    Without a kernel the shortest that keeps a GPU busy is taken, without clocks auto and two SM
+    clocks in the middle of the device's list, and auto and the memory clock in the middle.
     """
 
     device: str
@@ -102,19 +102,27 @@ def points_to_change(
     sm_clocks_mhz: Sequence[int | None] | None = None,
     mem_clocks_mhz: Sequence[int | None] | None = None,
 ) -> tuple[OperatingPoint, ...]:
-    """Every pair of the given clocks; by default few, in reach of every regulator.
+    """Every pair of the given clocks; by default auto and few others, which regulators hold.
 
-    Raises InputError for a clock that the device does not list.
+    Raises InputError for a clock that the device does not list, and for a single point.
     """
     sm = chosen_clocks(sm_clocks_mhz, grid.sm_clocks_mhz, "sm-clocks")
     mem = chosen_clocks(mem_clocks_mhz, grid.mem_clocks_mhz, "mem-clocks")
     if sm is None:
         listed = grid.sm_clocks_mhz
-        sm = tuple(dict.fromkeys((listed[len(listed) // 3], listed[len(listed) // 2])))
+        sm = tuple(dict.fromkeys((None, listed[len(listed) // 3], listed[len(listed) // 2])))
     if mem is None:
         listed = grid.mem_clocks_mhz
-        mem = tuple(dict.fromkeys((listed[(len(listed) - 1) // 2], listed[-1])))
-    return grid.points(sm, mem)
+        # Of a single clock auto and the clock read alike.
+        mem = (None, listed[(len(listed) - 1) // 2]) if len(listed) > 1 else (None,)
+    points = grid.points(sm, mem)
+    if len(set(points)) == 1:
+        raise InputError(
+            f"{points[0].label} is the only point, and changes need two to change between",
+            field="sm-clocks",
+            hint="Name another clock with --sm-clocks or --mem-clocks, or 'auto'.",
+        )
+    return points
 
 
 def _short_kernel(runner: KernelRunner) -> str:

@@ -17,7 +17,12 @@ from joulewise.measure.verify import verify_plan
 from joulewise.store.atomic import require_place
 from joulewise.store.documents import plan_sha256, read_plan, write_verification
 from joulewise.workflow.devices import open_session
-from joulewise.workflow.workloads import load_workload, refuse_other_size, source_files
+from joulewise.workflow.workloads import (
+    load_workload,
+    refuse_other_launches,
+    refuse_other_size,
+    source_files,
+)
 from joulewise.workload.builtin import is_builtin
 
 
@@ -84,6 +89,7 @@ def session_for_plan(
             file=str(file),
             hint="Name the workload that the plan was made for with --workload.",
         )
+    refuse_other_launches(plan, ran, file)
     refuse_unlisted_clocks(plan, session.gpu, file)
     return session
 

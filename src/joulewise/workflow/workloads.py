@@ -8,6 +8,7 @@ from pathlib import Path
 from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Plan
 from joulewise.domain.workload import Launch, Workload
+from joulewise.plan.make import EACH_KERNEL_ONCE
 from joulewise.store.documents import read_workload
 from joulewise.workload.builtin import (
     builtin_names,
@@ -72,6 +73,33 @@ def refuse_other_size(measured: str | None, asked: Workload | None, file: Path) 
             field="workload",
             hint=f"Give --workload {measured}, or measure {asked.name}.",
         )
+
+
+def refuse_other_launches(plan: Plan, workload: Workload, file: Path) -> None:
+    """A plan is of its workload's launches, each of them, in their order.
+
+    Plans of each kernel once are of no workload, and fit any that has the kernels. Raises
+    InputError.
+    """
+    if plan.workload == EACH_KERNEL_ONCE:
+        return
+    launches = tuple(Launch(kernel=one.kernel, pass_=one.pass_) for one in plan.launches)
+    if launches == workload.launches:
+        return
+    problem = f"the plan has {len(launches)} launches, and {workload.name} {len(workload.launches)}"
+    for index, (planned, own) in enumerate(zip(launches, workload.launches, strict=False)):
+        if planned != own:
+            problem = (
+                f"the plan's launch {index} is {planned.kernel!r} ({planned.pass_.value} pass), "
+                f"and that of {workload.name} {own.kernel!r} ({own.pass_.value} pass)"
+            )
+            break
+    raise InputError(
+        problem,
+        file=str(file),
+        field="launches",
+        hint="Use the plan as joulewise wrote it, with the workload that it was made for.",
+    )
 
 
 def workload_of_plan(plan: Plan) -> Workload:

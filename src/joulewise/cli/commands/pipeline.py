@@ -21,6 +21,7 @@ from joulewise.cli.pipeline_options import (
     Stragglers,
     TimeBudget,
     chunk_count,
+    frontier_point_count,
     power_while_waiting,
     stragglers,
     time_budget,
@@ -31,11 +32,12 @@ from joulewise.cli.pipeline_render import (
     frontier_rows,
     frontier_sentence,
     operation_cells,
+    operation_note,
     pipeline_outcome,
     pipeline_sentence,
 )
 from joulewise.cli.progress import progress_bars
-from joulewise.cli.render import print_caveats, say, table
+from joulewise.cli.render import print_caveats, print_line, say, table
 from joulewise.cli.values import caveat_kinds
 from joulewise.domain.pipeline import PipelineSchedule
 from joulewise.workflow.pipelines import (
@@ -43,6 +45,8 @@ from joulewise.workflow.pipelines import (
     frontier_of_pipeline,
     plan_pipeline_to_file,
 )
+
+_QUIET_S = 2.0
 
 app = typer.Typer(
     help="Choose clocks for the operations of a pipeline of stages.",
@@ -82,15 +86,16 @@ def plan(
         max_time_s=max_time_s,
         max_slowdown_ratio=max_slowdown_ratio,
         stragglers=stragglers(straggler or ()),
-        frontier_point_count=points,
+        frontier_point_count=frontier_point_count(points, is_optional=True),
         out=out,
     )
-    with progress_bars(is_shown=not as_json) as progress:
+    with progress_bars(is_shown=not as_json, after_s=_QUIET_S) as progress:
         result = plan_pipeline_to_file(job, progress)
 
     def render(console: Console) -> None:
-        cells = operation_cells(result.rows)
+        cells = operation_cells(result.plan, result.rows)
         console.print(table(None, OPERATION_COLUMNS, cells, left_count=2))
+        print_line(console, operation_note(result.plan))
         print_caveats(console, result.plan.caveats)
         say(console, pipeline_sentence(result, out))
 
@@ -123,9 +128,9 @@ def frontier(
         chunk_count=chunk_count(chunks, schedule),
         blocking_power_w=power_while_waiting(blocking_power),
         stragglers=stragglers(straggler or ()),
-        frontier_point_count=points,
+        frontier_point_count=frontier_point_count(points),
     )
-    with progress_bars(is_shown=not as_json) as progress:
+    with progress_bars(is_shown=not as_json, after_s=_QUIET_S) as progress:
         result = frontier_of_pipeline(job, progress)
 
     def render(console: Console) -> None:

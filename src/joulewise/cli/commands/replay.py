@@ -14,6 +14,7 @@ from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import (
     counted,
     joules,
+    percent,
     print_caveats,
     say,
     seconds,
@@ -23,7 +24,12 @@ from joulewise.cli.render import (
 from joulewise.cli.values import caveat_kinds
 from joulewise.domain.plan import Status
 from joulewise.report.regions import change_indices
-from joulewise.workflow.replaying import ReplayJob, ReplayResult, replay_to_result
+from joulewise.workflow.replaying import (
+    PREDICTION_TOLERANCE_RATIO,
+    ReplayJob,
+    ReplayResult,
+    replay_to_result,
+)
 
 
 def replay(
@@ -77,11 +83,18 @@ def _extra(result: ReplayResult) -> dict[str, object]:
         "predicted_energy_j": result.predicted_energy_j,
         "time_difference_ratio": result.time_difference_ratio,
         "energy_difference_ratio": result.energy_difference_ratio,
-        "change_count": len(change_indices(result.plan)),
+        "is_as_planned": result.is_as_planned,
+        "baseline_time_s": result.baseline.time_s,
+        "baseline_energy_j": result.baseline.energy_j,
+        "slowdown_ratio": result.slowdown_ratio,
+        "saving_ratio": result.saving_ratio,
+        "is_within_budget": result.is_within_budget,
         "iteration_count": window.iteration_count,
-        "request_count": window.request_count,
-        "late_count": window.late_count,
-        "skipped_count": window.skipped_count,
+        "changes_per_iteration": float(len(change_indices(result.plan))),
+        "requests_per_iteration": window.request_count,
+        "late_per_iteration": window.late_count,
+        "skipped_per_iteration": window.skipped_count,
+        "max_late_s": window.max_late_s,
     }
 
 
@@ -103,17 +116,39 @@ def _rows(result: ReplayResult) -> Iterator[tuple[str, ...]]:
 
 
 def _sentence(result: ReplayResult) -> str:
-    """How far the plan's arithmetic holds, and whether every request was made in time."""
-    window = result.window
-    kept = "every change was asked for in time"
-    if window.late_count or window.skipped_count:
-        kept = (
-            f"per iteration {window.late_count:g} changes came late and "
-            f"{window.skipped_count:g} fell away"
-        )
+    """How far the plan's arithmetic holds, what is really saved, and whether points came in time."""
+    window, budget = result.window, result.plan.request.max_slowdown_ratio
+    held = (
+        "as planned"
+        if result.is_as_planned
+        else f"NOT as planned: more than {percent(PREDICTION_TOLERANCE_RATIO)} apart"
+    )
+    kept = ""
+    if budget is not None:
+        word = "keeps" if result.is_within_budget else "does NOT keep"
+        kept = f", which {word} the budget of {signed_percent(budget)}"
     return (
         f"Over {counted(window.iteration_count, 'iteration')} of {result.plan.workload} on "
         f"{result.device_name} the plan took {signed_percent(result.time_difference_ratio)} time "
-        f"and {signed_percent(result.energy_difference_ratio)} energy against its prediction; "
-        f"{kept}."
+        f"and {signed_percent(result.energy_difference_ratio)} energy against its prediction, "
+        f"{held}. Against the replayed baseline it saves {percent(result.saving_ratio)} energy at "
+        f"{signed_percent(result.slowdown_ratio - 1.0)} time{kept}. {_in_time(result)}"
     )
+
+
+def _in_time(result: ReplayResult) -> str:
+    """What became of the changes, per iteration."""
+    window, change_count = result.window, len(change_indices(result.plan))
+    if not change_count:
+        return "It changes no clocks."
+    parts = []
+    if window.late_count:
+        parts.append(
+            f"{window.late_count:.3g} of {change_count} changes came into force up to "
+            f"{seconds(window.max_late_s)} after their launch began"
+        )
+    if window.skipped_count:
+        parts.append(f"{window.skipped_count:.3g} of {change_count} fell away")
+    if not parts:
+        return "Every change was in force in time."
+    return f"Per iteration {' and '.join(parts)}."

@@ -16,7 +16,6 @@ from joulewise.cli.render import percent, print_caveats, say, seconds, signed_pe
 from joulewise.cli.values import caveat_kinds
 from joulewise.domain.plan import Status
 from joulewise.workflow.transfer import TransferJob, TransferResult, TransferRow, transfer_plan
-from joulewise.workload.published_transfer import PublishedSpread
 
 Targets = Annotated[
     list[str] | None,
@@ -64,10 +63,10 @@ def transfer(
     def render(console: Console) -> None:
         columns = ["workload", "baseline", "slowdown", "saving"]
         if result.study is not None:
-            columns += ["published", "published saving"]
+            columns += ["published", "saving"]
         if replan:
             columns += ["re-planned", "saving"]
-        console.print(table(None, columns, _rows(result, is_replanned=replan)))
+        console.print(table(None, columns, _rows(result)))
         print_caveats(console, result.caveats)
         say(console, transfer_sentence(result))
 
@@ -131,7 +130,7 @@ def _span(ratios: list[float], *, signed: bool) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _rows(result: TransferResult, *, is_replanned: bool) -> Iterator[tuple[str, ...]]:
+def _rows(result: TransferResult) -> Iterator[tuple[str, ...]]:
     for row in result.rows:
         cells = [
             row.label,
@@ -140,7 +139,7 @@ def _rows(result: TransferResult, *, is_replanned: bool) -> Iterator[tuple[str, 
             percent(row.carried.saving_ratio),
         ]
         if result.study is not None:
-            cells += _published(row, is_short=is_replanned)
+            cells += _published(row)
         if row.replanned is not None:
             cells += [
                 signed_percent(row.replanned.slowdown_ratio - 1),
@@ -149,18 +148,12 @@ def _rows(result: TransferResult, *, is_replanned: bool) -> Iterator[tuple[str, 
         yield tuple(cells)
 
 
-def _published(row: TransferRow, *, is_short: bool) -> tuple[str, str]:
+def _published(row: TransferRow) -> tuple[str, str]:
+    """Means; the spread of the pairs is in the object for machines."""
     if row.published is None:
         return "", ""
     slow, saved = row.published.slowdown, row.published.saving
-    texts = signed_percent(slow.mean_ratio - 1), percent(saved.mean_ratio)
-    if is_short:
-        return texts
-    return f"{texts[0]} ({_spread(slow, offset=-1)})", f"{texts[1]} ({_spread(saved, offset=0)})"
-
-
-def _spread(spread: PublishedSpread, *, offset: float) -> str:
-    return f"{100 * (spread.best_ratio + offset):.1f} … {100 * (spread.worst_ratio + offset):.1f}"
+    return signed_percent(slow.mean_ratio - 1), percent(saved.mean_ratio)
 
 
 def _document(row: TransferRow) -> dict[str, object]:

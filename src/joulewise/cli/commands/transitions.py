@@ -23,6 +23,7 @@ from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import counted, joules, print_caveats, say, seconds, table
 from joulewise.cli.values import caveat_kinds, clock_list
 from joulewise.domain.plan import Status
+from joulewise.report.transition_cost import latency_text
 from joulewise.workflow.transitions import TransitionLine, transition_lines
 from joulewise.workflow.transitions_measuring import (
     TransitionsJob,
@@ -44,7 +45,7 @@ SmClocks = Annotated[
         "--sm-clocks",
         envvar="JOULEWISE_SM_CLOCKS",
         metavar="MHZ,…",
-        help="SM clocks to change between. Default: two in the middle of the device's list.",
+        help="SM clocks to change between. Default: auto and two in the middle of the list.",
     ),
 ]
 MemClocks = Annotated[
@@ -53,7 +54,7 @@ MemClocks = Annotated[
         "--mem-clocks",
         envvar="JOULEWISE_MEM_CLOCKS",
         metavar="MHZ,…",
-        help="Memory clocks to change between. Default: the middle and the highest listed.",
+        help="Memory clocks to change between. Default: auto and the one in the middle.",
     ),
 ]
 
@@ -64,8 +65,8 @@ def transitions(as_json: AsJson = False, fail_on: FailOn = None) -> None:
     lines = transition_lines()
 
     def render(console: Console) -> None:
-        columns = ("transition", "stall", "energy", "source")
-        console.print(table(None, columns, _preset_rows(lines), left_count=4))
+        columns = ("transition", "stall", "lag", "dwell", "energy", "source")
+        console.print(table(None, columns, _preset_rows(lines), left_count=6))
 
     outcome = Outcome(status=Status.FEASIBLE, render=render, extra={"transitions": lines})
     finish(outcome, as_json=as_json, fail_on=wanted)
@@ -124,10 +125,22 @@ def _preset_rows(lines: tuple[TransitionLine, ...]) -> Iterator[tuple[str, ...]]
     for line in lines:
         yield (
             line.transition,
-            seconds(line.stall_s) if line.stall_s else "none",
-            joules(line.energy_j) if line.energy_j else "none",
+            *(_short_time(time_s) for time_s in (line.stall_s, line.lag_s, line.dwell_s)),
+            _short_energy(line.energy_j),
             line.source,
         )
+
+
+def _short_time(time_s: float) -> str:
+    """With the digits that an assumption has."""
+    return latency_text(time_s) if time_s else "none"
+
+
+def _short_energy(energy_j: float) -> str:
+    for scale, unit in ((1.0, "J"), (1e3, "mJ")):
+        if energy_j * scale >= 1:
+            return f"{energy_j * scale:g} {unit}"
+    return f"{energy_j * 1e6:g} µJ" if energy_j else "none"
 
 
 def _change_rows(result: TransitionsResult) -> Iterator[tuple[str, ...]]:

@@ -46,6 +46,8 @@ class PipelineProgram:
         self._least_time_s = problem.least_time_s()
         fastest_s = np.array([options.bound_time_s.min() for options in problem.passes])
         self._bound_time_s = iteration_time(problem.graph, fastest_s[problem.pass_of])
+        slowest_s = np.array([options.bound_time_s.max() for options in problem.passes])
+        self._longest_time_s = iteration_time(problem.graph, slowest_s[problem.pass_of])
         self._segments = _segments_of(problem)
         # The solver's tolerances are absolute: operations shall take about 1.
         self._unit_s = float(problem.time_s[problem.pass_of, 0].mean())
@@ -58,7 +60,8 @@ class PipelineProgram:
         Raises:
             PlanError: The solver gave up.
         """
-        limit_s = max(max_time_s, self._least_time_s)
+        # With every operation at its slowest nothing is left to gain from more time.
+        limit_s = max(min(max_time_s, self._longest_time_s), self._least_time_s)
         self._highs.changeColBounds(0, self._least_time_s / self._unit_s, limit_s / self._unit_s)
         self._highs.run()
         status = self._highs.modelStatusToString(self._highs.getModelStatus())

@@ -7,12 +7,16 @@ al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 
 from joulewise.domain.errors import PlanError
 from joulewise.domain.pipeline import Instruction, PipelineSchedule, PipelineShape
 from joulewise.plan.pipeline.graph import Operation, OperationGraph, operation_graph
+
+MOST_OPERATIONS_COUNT = 20_000
+"""Operations of one iteration. The linear program takes minutes from here on."""
 
 
 def schedule_graph(shape: PipelineShape) -> OperationGraph:
@@ -52,13 +56,23 @@ def check_shape(shape: PipelineShape) -> None:
     Raises:
         PlanError: Says which count is wrong.
     """
-    for name, count in (
-        ("stages", shape.stage_count),
-        ("micro-batches", shape.micro_batch_count),
-        ("chunks per stage", shape.chunk_count),
-    ):
+    counts = {
+        "stages": shape.stage_count,
+        "micro-batches": shape.micro_batch_count,
+        "chunks per stage": shape.chunk_count,
+    }
+    for name, count in counts.items():
         if count < 1:
             raise PlanError(f"a pipeline needs at least 1 of its {name}, got {count}")
+    operation_count = len(Instruction) * math.prod(counts.values())
+    if operation_count > MOST_OPERATIONS_COUNT:
+        sizes = " x ".join(f"{count} {name}" for name, count in counts.items() if count > 1)
+        raise PlanError(
+            f"{sizes}, forward and backward, are {operation_count} operations, more than the"
+            f" {MOST_OPERATIONS_COUNT} that are planned at once",
+            field="microbatches",
+            hint="Ask for fewer --stages, --microbatches or --chunks.",
+        )
     if shape.schedule is not PipelineSchedule.INTERLEAVED:
         if shape.chunk_count > 1:
             raise PlanError(

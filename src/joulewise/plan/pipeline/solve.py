@@ -46,6 +46,7 @@ def plan_pipeline(
     profile_name: str,
     caveats: tuple[Caveat, ...] = (),
     graph: OperationGraph | None = None,
+    progress: Progress = no_progress,
 ) -> PipelinePlan:
     """Choose an option for every operation of one iteration: least energy within a time.
 
@@ -59,6 +60,7 @@ def plan_pipeline(
         profile_name: Says in the plan where the profiles come from.
         caveats: Doubts that the caller knows of.
         graph: Dependencies other than those of the request's schedule.
+        progress: Told when the linear program is solved, and when the plan is found.
 
     Raises:
         InfeasibleBudget: No plan is that fast; says what the fastest takes.
@@ -67,7 +69,9 @@ def plan_pipeline(
     problem = pipeline_problem(profiles, request, graph)
     baseline = _baseline(problem)
     limit_s = _limit_s(request.max_time_s, problem, baseline)
+    progress("pipeline plan", 0, 2)
     relaxed = PipelineProgram(problem).solve(limit_s)
+    progress("pipeline plan", 1, 2)
     ends = _later(relaxed, limit_s)
     choices = rounded(problem, ends, plan_count=_PLAN_COUNT if len(ends) == 1 else _PLAN_COUNT // 2)
     found = _best_within(problem, choices, limit_s)
@@ -78,6 +82,7 @@ def plan_pipeline(
         is_proven = _gap_ratio(found.energy_j, relaxed.bound_j) <= PROVEN_RATIO
         status = Status.OPTIMAL if is_proven else Status.FEASIBLE
     operations, kernel_plans = _written(problem, found.choice)
+    progress("pipeline plan", 2, 2)
     return PipelinePlan(
         status=status,
         request=request,
