@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,19 @@ OPTIONS = {
     "time that is no number": (("--time", "nan"), "time", "nan"),
     "negative power": (("--blocking-power", "-1"), "blocking-power", "-1"),
     "infinite power": (("--blocking-power", "inf"), "blocking-power", "inf"),
+    "power of a city": (("--blocking-power", "1e20"), "blocking-power", "1e+06 W"),
+    "power in other units": (("--blocking-power", "80kW"), "blocking-power", "80kW"),
+    "an endless straggler": (("--straggler", "0:1e300%"), "straggler", "100000%"),
+    "endless time": (("--time", "1e300"), "time", "1e+300"),
+    "an endless slowdown": (("--max-slowdown", "1e300%"), "max-slowdown", "1e+09 s"),
+    "more operations than are planned": (("--microbatches", "6000"), "microbatches", "24000"),
+    "more operations by chunks": (
+        ("--microbatches", "6", "--schedule", "interleaved", "--chunks", "1000"),
+        "microbatches",
+        "2 stages x 6 micro-batches x 1000 chunks",
+    ),
+    "one point": (("--points", "1"), "points", "from 2 to 1000"),
+    "too many points": (("--points", "1001"), "points", "from 2 to 1000"),
     "chunks without interleaving": (("--chunks", "2"), "chunks", "1f1b"),
     "launches of a whole stage": (("--workload", "gpt3-xl"), "workload", "whole operations"),
     "unknown schedule": (("--schedule", "zigzag"), "schedule", "zigzag"),
@@ -128,3 +143,85 @@ def test_fewer_sweeps_than_stages_are_refused(joulewise: Joulewise, sweep_csv: P
 
     assert (1, "stages") == (said.code, said.document["field"])
     assert "2 kernel-level sweeps for 3 stages" in str(said.document["message"])
+
+
+def test_a_frontier_has_two_points_or_more(joulewise: Joulewise, tmp_path: Path) -> None:
+    path = write_perseus(tmp_path / "two.csv", _TWO)
+
+    said = joulewise("pipeline", "frontier", path, *ASKED, "--points", "1")
+
+    assert (1, "points") == (said.code, said.document["field"])
+    assert "a frontier has from 2 to 1000 points, not 1" == said.document["message"]
+
+
+def test_power_may_have_its_unit(joulewise: Joulewise, tmp_path: Path) -> None:
+    path = write_perseus(tmp_path / "two.csv", _TWO)
+
+    said = joulewise("pipeline", "plan", path, *ASKED, "--blocking-power", "75.5 W")
+
+    assert 75.5 == said.document["blocking_power_w"]
+
+
+def test_a_workload_without_a_backward_pass_names_its_own_file(
+    joulewise: Joulewise, sweep_csv: Path, tmp_path: Path
+) -> None:
+    kernel = sweep_csv.read_text("utf-8").splitlines()[1].split(",")[0]
+    workload = tmp_path / "forward.json"
+    document = {"schema_version": 1, "name": "half", "launches": [{"kernel": kernel}]}
+    workload.write_text(json.dumps(document), encoding="utf-8")
+
+    said = joulewise("pipeline", "plan", sweep_csv, "--workload", workload, *ASKED)
+
+    assert (1, str(workload)) == (said.code, said.document["file"])
+    assert "nothing in its backward pass" in str(said.document["message"])
+
+
+def _written(joulewise: Joulewise, tmp_path: Path) -> Path:
+    profile = write_perseus(tmp_path / "two.csv", _TWO)
+    path = tmp_path / "run" / "pipeline.json"
+    path.parent.mkdir()
+    joulewise("pipeline", "plan", profile, *ASKED, "--points", "0", "--out", path)
+    return path
+
+
+@pytest.mark.parametrize("field", ["operations", "baseline_operations"])
+def test_an_operation_before_those_that_it_waits_for_is_refused(
+    joulewise: Joulewise, tmp_path: Path, field: str
+) -> None:
+    path = _written(joulewise, tmp_path)
+    document = json.loads(path.read_text("utf-8"))
+    second = [one for one in document[field] if one["stage"] == 1]
+    first = min(second, key=lambda one: one["start_s"])
+    first["start_s"] = 0.0
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+    said = joulewise("report", path.parent, "--json")
+
+    place = document[field].index(first)
+    assert (1, f"{field}[{place}].start_s") == (said.code, said.document["field"])
+    assert "which it waits for" in str(said.document["message"])
+
+
+def test_a_shape_that_its_schedule_cannot_run_names_the_file(
+    joulewise: Joulewise, tmp_path: Path
+) -> None:
+    path = _written(joulewise, tmp_path)
+    document = json.loads(path.read_text("utf-8"))
+    document["request"]["shape"]["schedule"] = "interleaved"
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+    said = joulewise("report", path.parent, "--json")
+
+    assert (str(path), "request.shape") == (said.document["file"], said.document["field"])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
+def test_a_pipeline_that_is_a_link_to_itself_is_there_and_cannot_be_read(
+    joulewise: Joulewise, tmp_path: Path
+) -> None:
+    path = tmp_path / "pipeline.json"
+    path.symlink_to(path)
+
+    said = joulewise("report", tmp_path, "--json")
+
+    assert (1, str(path)) == (said.code, said.document["file"])

@@ -45,8 +45,8 @@ def test_a_replay_takes_what_was_planned(
     assert abs(float(str(document["energy_difference_ratio"]))) < 0.005
     assert transition == document["transition"]
     assert 3 == document["iteration_count"]
-    assert 0 < int(str(document["change_count"])) == document["request_count"]
-    assert (0, 0) == (document["late_count"], document["skipped_count"])
+    assert 0 < int(str(document["change_count"])) == document["requests_per_iteration"]
+    assert (0, 0) == (document["late_per_iteration"], document["skipped_per_iteration"])
 
 
 def test_a_replay_reads_like_this(joulewise: Joulewise, sweep: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_replay_reads_like_this(joulewise: Joulewise, sweep: Path) -> None:
     assert 0 == said.code, said.err
     assert ["per", "iteration", "planned", "replayed", "difference"] == lines[0].split()
     assert ["time", "energy", "changes"] == [line.split()[0] for line in lines[1:4]]
-    assert "every change was asked for in time" in " ".join(lines)
+    assert "Every change was in force in time" in " ".join(lines)
     assert "TransitionsAssumed" in said.out
 
 

@@ -245,3 +245,29 @@ def test_a_target_that_cannot_be_is_refused(joulewise: Joulewise, plan: Path, ta
     said = joulewise("transfer", plan, "--to", target, "--json")
 
     assert (1, "error") == (said.code, said.document["status"])
+
+
+@pytest.mark.parametrize("command", ["verify", "replay", "transfer"])
+def test_a_plan_of_other_launches_than_its_workload_has_is_refused(
+    joulewise: Joulewise, exact_plan: Plan, tmp_path: Path, command: str
+) -> None:
+    path = tmp_path / "cut.json"
+    write_plan(replace(exact_plan, launches=exact_plan.launches[:500], requests=()), path)
+
+    said = joulewise(command, path, "--json")
+
+    assert (1, str(path), "launches") == (said.code, said.document["file"], said.document["field"])
+    assert "the plan has 500 launches" in str(said.document["message"])
+
+
+def test_a_plan_of_launches_in_another_order_names_the_first(
+    joulewise: Joulewise, exact_plan: Plan, tmp_path: Path
+) -> None:
+    first, second, *others = exact_plan.launches
+    path = tmp_path / "turned.json"
+    write_plan(replace(exact_plan, launches=(second, first, *others), requests=()), path)
+
+    said = joulewise("verify", path, "--json")
+
+    assert (1, "launches") == (said.code, said.document["field"])
+    assert "the plan's launch 0 is" in str(said.document["message"])

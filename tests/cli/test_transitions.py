@@ -58,6 +58,10 @@ Caveats
   what the model 'stall=10ms,power=60' says.
     What a change of clocks costs differs between GPUs, drivers and clocks. Measure it on the device
     with joulewise measure-transitions.
+  WorkloadAssumed: No workload is given: each kernel is taken to run once, in the order of the
+  table.
+    What changes of clocks cost hangs on which kernel follows which, and how often. Name the
+    workload with --workload.
 
 Promised, not verified: 14.7\u202f% less energy at +0.67\u202f% time (allowed: +1.00\u202f%), 9.0 percentage points
 more than the best single point saves. Workload: each kernel once; proven best; 2 changes of the \n\

@@ -144,7 +144,8 @@ def test_plans_lie_between_the_optimum_and_the_budget_and_bounds_below(
     optimum_j = energies[times <= max_time_s * (1 + 1e-12)].min()
     assert plan.time_s <= max_time_s * (1 + 1e-12)
     assert plan.bound_j <= optimum_j * (1 + 1e-9)
-    assert optimum_j <= plan.energy_j * (1 + 1e-9)
+    assert optimum_j == pytest.approx(plan.energy_j, rel=1e-9)  # as small as it is, it is solved
+    assert plan.status in {Status.OPTIMAL, Status.NO_GAIN}
     assert (plan.energy_j - plan.bound_j) / plan.energy_j == pytest.approx(
         plan.bound_gap_ratio, abs=1e-9
     )

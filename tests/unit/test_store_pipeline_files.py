@@ -195,6 +195,22 @@ DAMAGE: dict[str, tuple[Callable[[Document], None], str]] = {
         lambda document: document["frontier"].append({**document["frontier"][0], "time_s": 3.0}),
         "frontier[1].time_s",
     ),
+    "another gap": (_set("bound_gap_ratio", to=-1.0), "bound_gap_ratio"),
+    "a proof in spite of a gap": (_set("status", to="optimal"), "status"),
+    "another budget": (_set("max_time_s", to=5.0), "max_time_s"),
+    "a budget below the plan": (_set("max_time_s", to=3.9), "max_time_s"),
+    "a kernel-level plan of another time": (
+        _set("kernel_plans", 0, "time_s", to=1.1),
+        "operations[0].time_s",
+    ),
+    "a kernel-level plan of another stage": (
+        _set("kernel_plans", 0, "stage", to=1),
+        "operations[0].launches_index",
+    ),
+    "a frontier beyond its budget": (
+        _set("frontier", 0, "max_time_s", to=3.9),
+        "frontier[0].max_time_s",
+    ),
     "an unknown field": (_set("colour", to="red"), "colour"),
 }
 

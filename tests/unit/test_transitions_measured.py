@@ -13,7 +13,7 @@ from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.ports import GpuIdentity
 from joulewise.domain.transition import TransitionDomain, TransitionModel
 from joulewise.domain.workload import Dtype, KernelKind, KernelWork
-from joulewise.measure.changes import MeasuredChange
+from joulewise.measure.change_accounts import MeasuredChange
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.transitions import measure_changes, measure_transitions, model_of
 from joulewise.simulator.presets import preset
@@ -80,6 +80,30 @@ def test_a_stall_of_turing_is_found_too(tmp_path: Path) -> None:
     assert cost.lag_s == 0.0
     assert cost.stall_s == pytest.approx(0.15, rel=0.001)
     assert cost.energy_j == pytest.approx(9.0, rel=0.01)
+
+
+@pytest.mark.parametrize("stall_s", [0.6, 2.0, 9.0])
+def test_a_stall_longer_than_a_hold_is_not_cut_off(stall_s: float, tmp_path: Path) -> None:
+    cost = _measure(f"noise=0,stall={stall_s}s", tmp_path).costs[-1]
+
+    assert cost.stall_s == pytest.approx(stall_s, rel=0.001)
+    assert cost.energy_j == pytest.approx(60 * stall_s, rel=0.01)
+
+
+def test_a_stall_too_long_to_be_measured_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError, match="does nothing for longer"):
+        _measure("noise=0,stall=1000s", tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_noise_that_a_long_lag_brings_is_not_taken_for_a_stall(seed: int, tmp_path: Path) -> None:
+    """What may hide in it is charged, and is never less than the truth."""
+    model = _measure(f"seed={seed},stall=20us,lag=200ms", tmp_path)
+
+    for cost in model.costs:
+        assert 20e-6 <= cost.stall_s + cost.unseen_stall_s < 2e-3
+        assert cost.energy_j < 0.3
+    assert "no stall seen, below" in model.source
 
 
 @pytest.mark.parametrize("options", ["noise=0", "seed=1"])
@@ -155,12 +179,29 @@ def _change(
 
 
 def test_the_model_holds_the_largest_of_what_was_seen() -> None:
-    changes = [_change(0.002, 0.001), _change(0.003, 0.001, lag_s=0.02), _change(0.004, 0.005)]
+    changes = [_change(0.002, 0.001), _change(0.003, 0.001, lag_s=0.02), _change(0.004, 0.0001)]
+    changes[2] = replace(changes[2], stall_s=0.00005)
     model = model_of(changes, A_GPU, stall_power_w=50.0)
     for cost in model.costs:
         assert (cost.stall_s, cost.lag_s) == (0.003, 0.02)
         assert cost.energy_j == pytest.approx(0.15)
     assert (model.device_name, model.is_simulated) == ("a GPU", False)
+
+
+def test_a_stall_that_may_hide_in_the_noise_is_taken_to_be_there() -> None:
+    (cost, *_) = model_of([_change(0.0002, 0.005)], A_GPU, stall_power_w=50.0).costs
+
+    assert (cost.stall_s, cost.unseen_stall_s) == (0.005, 0.0)
+    assert cost.energy_j == pytest.approx(0.25)
+
+
+def test_what_is_not_counted_is_kept_and_said() -> None:
+    model = model_of([_change(0.00002, 0.00008)], A_GPU, stall_power_w=50.0)
+
+    for cost in model.costs:
+        assert (cost.stall_s, cost.energy_j) == (0.0, 0.0)
+        assert (cost.unseen_stall_s, cost.unseen_energy_j) == (0.00008, 0.03)
+    assert "no stall seen, below 0.08 ms" in model.source
 
 
 def test_every_target_has_what_was_measured_of_it_and_the_rest_the_largest() -> None:

@@ -29,6 +29,7 @@ class CaveatKind(StrEnum):
     TRANSITIONS_ASSUMED = "TransitionsAssumed"
     TRANSITIONS_NOT_COUNTED = "TransitionsNotCounted"
     UNCALIBRATED = "Uncalibrated"
+    WORKLOAD_ASSUMED = "WorkloadAssumed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,5 +142,9 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     CaveatKind.UNCALIBRATED: (
         "This virtual device was never fitted to measurements.",
         "Use a calibrated device (rtx3080ti, a100-sxm) or real hardware.",
+    ),
+    CaveatKind.WORKLOAD_ASSUMED: (
+        "What changes of clocks cost hangs on which kernel follows which, and how often.",
+        "Name the workload with --workload.",
     ),
 }

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import partial
 
 from joulewise.domain.points import OperatingPoint
-
-type _Key = tuple[TransitionDomain, Hashable]
 
 
 class TransitionDomain(StrEnum):
@@ -18,6 +17,9 @@ class TransitionDomain(StrEnum):
     SM = "sm"
     MEMORY = "memory"
     BOTH = "both"
+
+
+_Key = tuple[TransitionDomain, Hashable]
 
 
 def changed_domain(before: OperatingPoint, after: OperatingPoint) -> TransitionDomain | None:
@@ -63,21 +65,6 @@ class TransitionCost:
         """What this entry is for; alike in two entries that are for the same."""
         return _key(self)
 
-    def is_for(self, target: OperatingPoint) -> bool:
-        """Whether this entry names that target."""
-        own = self.target
-        if own is None:
-            return False
-        is_same_sm = _sm_side(own) == _sm_side(target)
-        is_same_memory = own.mem_clock_mhz == target.mem_clock_mhz
-        match self.domain:
-            case TransitionDomain.SM:
-                return is_same_sm
-            case TransitionDomain.MEMORY:
-                return is_same_memory
-            case TransitionDomain.BOTH:
-                return is_same_sm and is_same_memory
-
 
 class _Indexed:
     """Costs by domain and target, made once; no field of the record."""
@@ -115,6 +102,11 @@ class TransitionModel(_Indexed):
             target = second.target.label if second.target else "every target"
             raise ValueError(f"costs has two entries for {second.domain} to {target}")
         object.__setattr__(self, "_index", index)
+
+    def __reduce__(self) -> tuple[Callable[[], TransitionModel], tuple[()]]:
+        """Copies are made from the fields, and make an index of their own."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return partial(TransitionModel, **values), ()
 
     def is_measured_on(self, device_name: str, *, is_simulated: bool) -> bool:
         """Whether this device is the one measured; a virtual GPU is not the one it stands for."""

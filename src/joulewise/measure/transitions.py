@@ -98,9 +98,10 @@ def model_of(
 
     An entry without a target, the largest of the domain, stands for targets that were not
     measured. A stall that did not stand out is 0 where what could have been seen is small
-    (`NEGLIGIBLE_STALL_S`, `NEGLIGIBLE_LAG_RATIO`); else it is taken to be as long as it may. An energy that did not stand out is the stall at `stall_power_w`, power without
-    load; `None` leaves it at 0. `unseen_stall_s` and `unseen_energy_j` hold what may come on
-    top of either, and `source` says all of that. Domains that no pair changes have no entry,
+    (`NEGLIGIBLE_STALL_S`, `NEGLIGIBLE_LAG_RATIO`); else it is taken to be as long as it may.
+    An energy that did not stand out is the stall at `stall_power_w`, power without load; `None`
+    leaves it at 0. `unseen_stall_s` and `unseen_energy_j` hold what may come on top of either,
+    and `source` says all of that. Domains that no pair changes have no entry,
     so that a plan that needs them is refused.
 
     Raises:

@@ -12,8 +12,6 @@ from joulewise.domain.sweep import Sweep
 from joulewise.domain.transition import TransitionModel
 from joulewise.plan.changes import cost_of_change, unknown_clocks, untargeted_count
 
-_UNMEASURED = " that were not measured; the entries for all other clocks stand for them"
-
 
 def plan_change_doubts(
     sweep: Sweep, points: Sequence[OperatingPoint], model: TransitionModel | None
@@ -44,13 +42,13 @@ def plan_change_doubts(
     made = f"The plan changes clocks {len(changes)} times an iteration"
     asides = []
     if others:
-        asides.append(f"{made}, and {others} of these changes are to clocks{_UNMEASURED}")
+        asides.append(f"{made}, and {others} of these changes are to clocks{_unmeasured(model)}")
     unseen_s = math.fsum(cost.unseen_stall_s for cost in costs)
     unseen_j = math.fsum(cost.unseen_energy_j for cost in costs)
     if unseen_s or unseen_j:
         asides.append(
-            f"{made}; what measuring them could not show, and the plan does not count, is at "
-            f"most {unseen_s * 1e3:.2g} ms and {unseen_j:.2g} J in all"
+            f"Its changes may take up to {unseen_s * 1e3:.2g} ms and {unseen_j:.2g} J in all more "
+            f"than the model {model.name!r} says: less than measuring them could show"
         )
     return _of_model(sweep, model, made, asides)
 
@@ -74,11 +72,21 @@ def frontier_change_doubts(
     if others:
         asides.append(
             f"{made}, and {others} of the {len(sweep.points)} points of the sweep have "
-            f"clocks{_UNMEASURED}"
+            f"clocks{_unmeasured(model)}"
         )
     if any(cost.unseen_stall_s or cost.unseen_energy_j for cost in model.costs):
-        asides.append(f"{made}; part of what a change takes was too small to be measured")
+        asides.append(
+            f"{made}, and a change may take more than the model {model.name!r} says: less than "
+            "measuring it could show"
+        )
     return _of_model(sweep, model, made, asides)
+
+
+def _unmeasured(model: TransitionModel) -> str:
+    return (
+        f" that the model {model.name!r} has no measurement of; its entries for all other "
+        "clocks stand for them"
+    )
 
 
 def _of_model(
@@ -99,7 +107,7 @@ def _of_model(
         seen += f", measured on {where}" if where else ""
         seen += _unknown_words(sweep, model)
     elif asides:
-        seen = f"By the model {name}: {'. '.join(asides)}"
+        seen = ". ".join(asides)
     if seen:
         doubts.append(Caveat(kind=CaveatKind.TRANSITIONS_ASSUMED, seen=f"{seen}."))
     if model.is_simulated:

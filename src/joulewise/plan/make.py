@@ -92,6 +92,7 @@ def plan_from_choice(
             *sweep.caveats,
             *_of_plan(sweep, solution),
             *plan_change_doubts(sweep, launch_points, solution.request.transition),
+            *(workload_doubts(workload) if solution.request.transition and requests else ()),
             *_of_cells(sweep, launches),
         ),
     )
@@ -106,6 +107,14 @@ def frontier_caveats(
         *_of_scatter(sweep, is_guarded=False),
         *frontier_change_doubts(sweep, granularity, transition),
     )
+
+
+def workload_doubts(workload: Workload | None) -> tuple[Caveat, ...]:
+    """WorkloadAssumed where changes of clocks are counted in an iteration that nobody runs."""
+    if workload is not None:
+        return ()
+    seen = "No workload is given: each kernel is taken to run once, in the order of the table."
+    return (Caveat(kind=CaveatKind.WORKLOAD_ASSUMED, seen=seen),)
 
 
 def _of_plan(sweep: Sweep, solution: Solution) -> list[Caveat]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from joulewise.domain.plan import FrontierPoint, Interval
 from joulewise.report.compare import (
@@ -158,6 +159,13 @@ class _Label:
         return self.saving_ratio * 100
 
 
+class _Place(NamedTuple):
+    """Where a label may stand: to the right of its mark or the left, so far from the top."""
+
+    is_right: bool
+    middle_px: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Frame:
     """What is shown, in percent, and what labels keep clear of."""
@@ -180,15 +188,17 @@ class _Frame:
         """Of the mark, from the top."""
         return (self.y_range[1] - label.y) * self.px_per_percent
 
-    def is_crossed(self, label: _Label, label_px: float) -> bool:
-        """Whether a line runs through the label where its middle lies so far from the top."""
+    def is_clear(self, label: _Label, place: _Place) -> bool:
+        """Whether the label, put there, lies within the axes and no line runs through it."""
         percent_per_px = (self.x_range[1] - self.x_range[0]) / _WIDTH_PX
-        side = percent_per_px if self.is_left(label) else -percent_per_px
+        side = percent_per_px if place.is_right else -percent_per_px
         ends = (_LABEL_RIGHT_PX, _LABEL_RIGHT_PX + _LETTER_PX * len(label.text))
         left, right = sorted(label.x + end_px * side for end_px in ends)
-        middle = self.y_range[1] - label_px / self.px_per_percent
+        middle = self.y_range[1] - place.middle_px / self.px_per_percent
         half = _LABEL_GAP_PX / 2 / self.px_per_percent
-        return any(
+        if not self.x_range[0] <= left <= right <= self.x_range[1]:
+            return False
+        return not any(
             _runs_through(line, left, right, middle - half, middle + half) for line in self.lines
         )
 
@@ -212,6 +222,7 @@ def _runs_through(
 def _labels(rows: Sequence[ComparisonRow], frame: _Frame) -> list[Json]:
     """A label beside every mark, pushed down where it would cover the one above or a line.
 
+    Where nothing near is clear of the lines the label stands beside its mark all the same.
     Marks at the same place share one.
     """
     names: dict[tuple[float, float], list[str]] = {}
@@ -229,15 +240,19 @@ def _labels(rows: Sequence[ComparisonRow], frame: _Frame) -> list[Json]:
         )
         # Below the mark: the curves that it is compared with run above it.
         least_px = max(frame.mark_px(label) + _LABEL_GAP_PX / 2, lowest_px + _LABEL_GAP_PX)
-        places_px = (least_px + push_px for push_px in range(0, _MOST_PUSH_PX, _PUSH_PX))
-        clear_px = (place_px for place_px in places_px if not frame.is_crossed(label, place_px))
-        lowest_px = next(clear_px, least_px)
-        labels.append(_annotation(label, frame, lowest_px))
+        is_left = frame.is_left(label)
+        places = [
+            _Place(is_right=is_right, middle_px=least_px + push_px)
+            for is_right in (is_left, not is_left)
+            for push_px in range(0, _MOST_PUSH_PX, _PUSH_PX)
+        ]
+        place = next((one for one in places if frame.is_clear(label, one)), places[0])
+        labels.append(_annotation(label, frame, place))
+        lowest_px = place.middle_px
     return labels
 
 
-def _annotation(label: _Label, frame: _Frame, label_px: float) -> Json:
-    is_left = frame.is_left(label)
+def _annotation(label: _Label, frame: _Frame, place: _Place) -> Json:
     return {
         "x": label.x,
         "y": label.y,
@@ -247,9 +262,9 @@ def _annotation(label: _Label, frame: _Frame, label_px: float) -> Json:
         "arrowwidth": 1,
         "arrowcolor": GREY,
         "standoff": 8,
-        "xanchor": "left" if is_left else "right",
-        "ax": _LABEL_RIGHT_PX if is_left else -_LABEL_RIGHT_PX,
-        "ay": label_px - frame.mark_px(label),
+        "xanchor": "left" if place.is_right else "right",
+        "ax": _LABEL_RIGHT_PX if place.is_right else -_LABEL_RIGHT_PX,
+        "ay": place.middle_px - frame.mark_px(label),
         "bgcolor": "rgba(255,255,255,0)",
         "borderpad": 1,
         "font": {"size": 12},

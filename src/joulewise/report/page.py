@@ -137,9 +137,13 @@ def _changes_sentence(plan: Plan, source: SweepSource) -> str:
         return "Changing takes no time here: each kernel was measured alone."
     is_measured = model.is_measured_on(source.device_name, is_simulated=source.is_simulated)
     known = "measured" if is_measured else "assumed"
+    taken = [duration(plan.transition_time_s)] if plan.transition_time_s else []
+    taken += [energy(plan.transition_energy_j)] if plan.transition_energy_j else []
     sentence = (
         f"By the {known} transition model {model.name!r} the changes take "
-        f"{duration(plan.transition_time_s)} and {energy(plan.transition_energy_j)} of an iteration"
+        f"{' and '.join(taken)} of an iteration"
+        if taken
+        else f"By the {known} transition model {model.name!r} the GPU does not wait for changes"
     )
     lead_s = max((request.lead_s for request in plan.requests), default=0.0)
     if lead_s:

@@ -9,8 +9,16 @@ from joulewise.domain.caveats import Caveat
 from joulewise.domain.plan import FrontierPoint, Granularity, Plan, PlanRequest
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.ports import Progress, no_progress
+from joulewise.domain.sweep import Sweep
+from joulewise.domain.workload import Workload
 from joulewise.plan.frontier import frontier
-from joulewise.plan.make import EACH_KERNEL_ONCE, frontier_caveats, make_plan, plan_from_choice
+from joulewise.plan.make import (
+    EACH_KERNEL_ONCE,
+    frontier_caveats,
+    make_plan,
+    plan_from_choice,
+    workload_doubts,
+)
 from joulewise.plan.table import plan_table
 from joulewise.report.compare import ComparisonRow, comparison_rows
 from joulewise.store.atomic import require_place
@@ -18,7 +26,11 @@ from joulewise.store.documents import write_plan
 from joulewise.store.sweeps import read_sweep, sweep_sha256
 from joulewise.workflow.promise import plan_with_guard
 from joulewise.workflow.reporting import report_inputs
-from joulewise.workflow.transitions import load_optional_transition, transition_file
+from joulewise.workflow.transitions import (
+    load_optional_transition,
+    named_transition,
+    transition_file,
+)
 from joulewise.workflow.workloads import load_optional_workload, refuse_other_size, source_files
 
 
@@ -94,17 +106,8 @@ def plan_to_file(job: PlanJob, progress: Progress = no_progress) -> PlanResult:
     sweep = read_sweep(job.sweep)
     workload = load_optional_workload(job.workload)
     refuse_other_size(sweep.source.workload, workload, job.sweep)
-    digest = sweep_sha256(sweep)
-    has_scatter = sweep.time_std_s is not None and sweep.energy_std_j is not None
-    rivals = None
-    if job.is_guarded and has_scatter and not sweep.is_noise_free:
-        kept = plan_with_guard(sweep, workload, request)
-        rivals = kept.sweep
-        plan = plan_from_choice(
-            kept.sweep, workload, kept.table, kept.solution, sweep_sha256=digest
-        )
-    else:
-        plan = make_plan(sweep, workload, request, sweep_sha256=digest)
+    with named_transition(job.transition):
+        plan, rivals = _planned(job, sweep, workload, request)
     progress("planning", 1, 2)
     result = PlanResult(
         plan=plan,
@@ -123,6 +126,21 @@ def plan_to_file(job: PlanJob, progress: Progress = no_progress) -> PlanResult:
     if job.out is not None:
         write_plan(plan, job.out)
     return result
+
+
+def _planned(
+    job: PlanJob, sweep: Sweep, workload: Workload | None, request: PlanRequest
+) -> tuple[Plan, Sweep | None]:
+    """The plan, and the cells that rivals stand on where that is not the sweep itself."""
+    digest = sweep_sha256(sweep)
+    has_scatter = sweep.time_std_s is not None and sweep.energy_std_j is not None
+    if job.is_guarded and has_scatter and not sweep.is_noise_free:
+        kept = plan_with_guard(sweep, workload, request)
+        plan = plan_from_choice(
+            kept.sweep, workload, kept.table, kept.solution, sweep_sha256=digest
+        )
+        return plan, kept.sweep
+    return make_plan(sweep, workload, request, sweep_sha256=digest), None
 
 
 def planned_points(plan: Plan) -> tuple[PlannedPoint, ...]:
@@ -150,12 +168,16 @@ def frontier_of(job: FrontierJob, progress: Progress = no_progress) -> FrontierR
     launches = load_optional_workload(job.workload)
     refuse_other_size(sweep.source.workload, launches, job.sweep)
     progress("planning at every budget", 0, 1)
-    table = plan_table(sweep, launches, job.granularity, transition)
+    with named_transition(job.transition):
+        table = plan_table(sweep, launches, job.granularity, transition)
     result = FrontierResult(
         workload=launches.name if launches is not None else EACH_KERNEL_ONCE,
         transition=None if transition is None else transition.name,
         points=frontier(table, max_region_count=job.max_region_count),
-        caveats=frontier_caveats(sweep, job.granularity, transition),
+        caveats=(
+            *frontier_caveats(sweep, job.granularity, transition),
+            *(workload_doubts(launches) if transition is not None else ()),
+        ),
     )
     progress("planning at every budget", 1, 1)
     return result

@@ -122,6 +122,8 @@ def transfer_plan(job: TransferJob, progress: Progress = no_progress) -> Transfe
         MeasurementError: No trustworthy number came out.
     """
     plan = read_plan(job.plan)
+    if is_builtin(plan.workload):
+        refuse_other_launches(plan, load_workload(plan.workload), job.plan)
     targets = _targets(job, plan)
     device = job.device if job.device is not None else plan.device
     if job.is_replanned and not is_virtual(device):

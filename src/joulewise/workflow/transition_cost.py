@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +13,7 @@ from joulewise.domain.ports import Progress
 from joulewise.domain.sweep import IntTable, Sweep
 from joulewise.domain.transition import TransitionModel, uniform_transition
 from joulewise.domain.workload import Workload
-from joulewise.plan.make import EACH_KERNEL_ONCE, frontier_caveats
+from joulewise.plan.make import EACH_KERNEL_ONCE, frontier_caveats, workload_doubts
 from joulewise.plan.solve import BUDGET_TOLERANCE_RATIO, Solution, solve
 from joulewise.plan.statics import StaticPlan, best_static
 from joulewise.plan.table import PlanTable, plan_table
@@ -23,7 +22,7 @@ from joulewise.report.transition_cost_page import render_transition_cost
 from joulewise.store.atomic import require_place, write_atomically
 from joulewise.store.sweeps import read_sweep
 from joulewise.workflow.lagging import late_totals
-from joulewise.workflow.transitions import parse_duration
+from joulewise.workflow.transitions import MOST_STALL_W, parse_duration
 from joulewise.workflow.workloads import load_optional_workload, refuse_other_size, source_files
 
 DEFAULT_LATENCIES = "0,10us,100us,1ms,6ms,15ms,100ms"
@@ -65,9 +64,11 @@ def transition_costs(job: TransitionCostJob, progress: Progress) -> TransitionCo
     for the numbers of the sweep. Raises InputError, PlanError; InfeasibleBudget where the budget
     leaves out every plan even if changes are free.
     """
-    if not 0.0 <= job.stall_power_w < math.inf:
+    if not 0.0 <= job.stall_power_w <= MOST_STALL_W:
         raise InputError(
-            f"{job.stall_power_w:g} W is no power", field="power", hint="Write watts from 0 up."
+            f"{job.stall_power_w:g} W is no power that a GPU draws while it waits",
+            field="power",
+            hint=f"Write watts from 0 to {MOST_STALL_W:g}.",
         )
     if job.out is not None:
         require_place(job.out, sources=source_files(job.sweep, workload=job.workload))
@@ -97,7 +98,7 @@ def transition_costs(job: TransitionCostJob, progress: Progress) -> TransitionCo
         baseline_energy_j=free.baseline_energy_j,
         static_point=rivals.static.points[0] if rivals.static else None,
         rows=tuple(rows),
-        caveats=_caveats(job, sweep),
+        caveats=(*_caveats(job, sweep), *workload_doubts(workload)),
     )
     if job.out is not None:
         write_atomically(job.out, render_transition_cost(costs).encode())

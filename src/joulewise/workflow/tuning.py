@@ -22,6 +22,7 @@ from joulewise.domain.workload import Workload
 from joulewise.measure.fresh import measure_fresh
 from joulewise.measure.table import sweep_from_cells
 from joulewise.measure.verify import verify_plan
+from joulewise.plan.changes import change_costs
 from joulewise.plan.make import plan_from_choice
 from joulewise.plan.statics import best_pass_level, best_static
 from joulewise.plan.table import plan_table
@@ -41,7 +42,11 @@ from joulewise.workflow.reporting import (
     VERIFICATION_NAME,
     write_report,
 )
-from joulewise.workflow.transitions import load_optional_transition, transition_file
+from joulewise.workflow.transitions import (
+    load_optional_transition,
+    named_transition,
+    transition_file,
+)
 from joulewise.workflow.workloads import load_workload, source_files
 
 REPORTING = "writing the report"
@@ -128,6 +133,9 @@ def tune_to_folder(job: TuneJob, progress: Progress) -> TuneResult:
     workload = load_workload(job.workload)
     session = open_session(job.device, workload, transition=transition)
     points = points_to_measure(session.gpu.clock_grid(), job.sm_clocks_mhz, job.mem_clocks_mhz)
+    with named_transition(job.transition):
+        # A model that lacks a change would be of no use once all is measured.
+        change_costs(points, transition)
     folder = _make_folder(job.out if job.out is not None else _dated_folder(workload))
     model_file = transition_file(job.transition)
     files = () if model_file is None else (model_file,)

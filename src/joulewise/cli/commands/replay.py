@@ -43,7 +43,7 @@ def replay(
             envvar="JOULEWISE_ITERATIONS",
             min=1,
             max=100_000,
-            help="Iterations to measure. Default: as many as the energy counter needs.",
+            help="Iterations to measure, at least; short ones as the energy counter needs.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -90,7 +90,7 @@ def _extra(result: ReplayResult) -> dict[str, object]:
         "saving_ratio": result.saving_ratio,
         "is_within_budget": result.is_within_budget,
         "iteration_count": window.iteration_count,
-        "changes_per_iteration": float(len(change_indices(result.plan))),
+        "change_count": len(change_indices(result.plan)),
         "requests_per_iteration": window.request_count,
         "late_per_iteration": window.late_count,
         "skipped_per_iteration": window.skipped_count,
@@ -116,7 +116,7 @@ def _rows(result: ReplayResult) -> Iterator[tuple[str, ...]]:
 
 
 def _sentence(result: ReplayResult) -> str:
-    """How far the plan's arithmetic holds, what is really saved, and whether points came in time."""
+    """How far the plan's arithmetic holds, what is really saved, what came late."""
     window, budget = result.window, result.plan.request.max_slowdown_ratio
     held = (
         "as planned"

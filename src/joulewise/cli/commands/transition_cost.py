@@ -19,11 +19,10 @@ from joulewise.cli.options import (
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import percent, print_caveats, say, signed_percent, table
-from joulewise.cli.values import caveat_kinds, slowdown_budget
+from joulewise.cli.values import caveat_kinds, power_w, slowdown_budget
 from joulewise.domain.plan import Status
 from joulewise.domain.transition_presets import STALL_POWER_W
 from joulewise.report.transition_cost import (
-    TransitionCostRow,
     TransitionCosts,
     latency_text,
     transition_cost_sentence,
@@ -45,7 +44,10 @@ Latencies = Annotated[
     ),
 ]
 Power = Annotated[
-    float, typer.Option("--power", envvar="JOULEWISE_POWER", help="W that a stalled GPU draws.")
+    str,
+    typer.Option(
+        "--power", envvar="JOULEWISE_POWER", metavar="W", help="What a stalled GPU draws."
+    ),
 ]
 Model = Annotated[
     LatencyModel,
@@ -60,12 +62,10 @@ _COLUMNS = (
     "saving",
     "slowdown",
     "changes",
-    "gap",
-    "naive: saving",
-    "slowdown",
-    "static: saving",
+    "not counted: saving",
     "slowdown",
 )
+_TOLD_GAP_RATIO = 0.001
 
 
 def transition_cost(
@@ -73,7 +73,7 @@ def transition_cost(
     workload: OptionalWorkload = None,
     max_slowdown: MaxSlowdown = None,
     latencies: Latencies = DEFAULT_LATENCIES,
-    power: Power = STALL_POWER_W,
+    power: Power = f"{STALL_POWER_W:g}",
     model: Model = LatencyModel.STALL,
     out: FigureOut = None,
     as_json: AsJson = False,
@@ -86,7 +86,7 @@ def transition_cost(
         workload=workload,
         max_slowdown_ratio=0.0 if max_slowdown is None else slowdown_budget(max_slowdown),
         latencies=latencies,
-        stall_power_w=power,
+        stall_power_w=power_w(power, field="power"),
         model=model,
         out=out,
     )
@@ -96,7 +96,7 @@ def transition_cost(
     def render(console: Console) -> None:
         console.print(table(None, _COLUMNS, _rows(costs)))
         print_caveats(console, costs.caveats)
-        say(console, transition_cost_sentence(costs))
+        say(console, " ".join((transition_cost_sentence(costs), *_notes(costs))))
         if out is not None:
             console.print(f"Figure: {out}", markup=False)
 
@@ -130,19 +130,28 @@ def _rows(costs: TransitionCosts) -> Iterator[tuple[str, ...]]:
             _share(row.saving_ratio),
             _time(row.slowdown_ratio),
             "" if row.change_count is None else str(row.change_count),
-            _gap(row),
             _share(row.naive_saving_ratio),
             _time(row.naive_slowdown_ratio),
-            _share(row.static_saving_ratio),
-            _time(row.static_slowdown_ratio),
         )
 
 
-def _gap(row: TransitionCostRow) -> str:
-    """With a digit more than the savings, so that a gap at the planner's tolerance shows."""
-    if row.bound_gap_ratio is not None:
-        return percent(row.bound_gap_ratio, 3)
-    return "" if row.energy_j is None else "unproven"
+def _notes(costs: TransitionCosts) -> Iterator[str]:
+    """What is alike in all rows, and how good the plans are where that is not plain."""
+    row = costs.rows[0]
+    if costs.static_point is None:
+        yield "No single point keeps the budget."
+    else:
+        yield (
+            f"The best single point, {costs.static_point.label}, saves "
+            f"{_share(row.static_saving_ratio)} energy at {_time(row.static_slowdown_ratio)} time "
+            "whatever a change takes."
+        )
+    gaps = [one.bound_gap_ratio for one in costs.rows if one.energy_j is not None]
+    if any(gap is None for gap in gaps):
+        yield "Some plans are good, but nothing was proven of how good."
+    worst = max((gap for gap in gaps if gap is not None), default=0.0)
+    if worst > _TOLD_GAP_RATIO:
+        yield f"The plans lie at most {percent(worst, 2)} above the least possible."
 
 
 def _share(ratio: float | None) -> str:

@@ -138,7 +138,7 @@ def _short_time(time_s: float) -> str:
 
 def _short_energy(energy_j: float) -> str:
     for scale, unit in ((1.0, "J"), (1e3, "mJ")):
-        if energy_j * scale >= 1:
+        if energy_j * scale >= 0.1:  # noqa: PLR2004 - 0.36 J, but 60 mJ
             return f"{energy_j * scale:g} {unit}"
     return f"{energy_j * 1e6:g} µJ" if energy_j else "none"
 

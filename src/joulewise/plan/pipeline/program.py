@@ -8,6 +8,7 @@ Kelley, Critical-Path Planning and Scheduling, Operations Research 9 (1961).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ class PipelineProgram:
         self._segments = _segments_of(problem)
         # The solver's tolerances are absolute: operations shall take about 1.
         self._unit_s = float(problem.time_s[problem.pass_of, 0].mean())
-        self._tails, self._heads = _rows_of(problem)
+        self._tails, self._heads = rows_of(problem)
         self._highs = self._model()
 
     def solve(self, max_time_s: float) -> Relaxed:
@@ -134,7 +135,8 @@ class PipelineProgram:
         model.a_matrix_.start_ = starts
         model.a_matrix_.index_ = columns
         model.a_matrix_.value_ = values
-        highs = _quiet_solver()
+        # Without presolve each answer starts from the last.
+        highs = quiet_solver({"presolve": "off", "solver": "simplex", "threads": 1})
         highs.passModel(model)
         return highs
 
@@ -194,7 +196,7 @@ def _segments_of(problem: PipelineProblem) -> _Segments:
     )
 
 
-def _rows_of(problem: PipelineProblem) -> tuple[IntTable, IntTable]:
+def rows_of(problem: PipelineProblem) -> tuple[IntTable, IntTable]:
     """What comes before and after in each row; N stands for the end of the iteration."""
     graph, count = problem.graph, problem.pass_of.size
     last = np.flatnonzero((graph.successors == count).all(axis=1))
@@ -208,8 +210,8 @@ def _sums(keys: IntTable, values: FloatTable, count: int) -> FloatTable:
     return np.bincount(keys, weights=values, minlength=count).astype(np.float64)
 
 
-def _quiet_solver() -> Highs:
-    """A solver that prints nothing and starts each answer from the last.
+def quiet_solver(settings: Mapping[str, bool | int | float | str]) -> Highs:
+    """A solver that prints nothing.
 
     HiGHS announces itself on standard output when it is given the options of its callbacks,
     before anyone could tell it not to.
@@ -221,6 +223,6 @@ def _quiet_solver() -> Highs:
             self.silent()
 
     highs: Highs = Quiet()  # type: ignore[no-untyped-call]
-    for option, value in (("presolve", "off"), ("solver", "simplex"), ("threads", 1)):
+    for option, value in settings.items():
         highs.setOptionValue(option, value)
     return highs

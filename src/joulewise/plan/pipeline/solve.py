@@ -22,6 +22,7 @@ from joulewise.domain.plan import Status
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.ports import Progress, no_progress
 from joulewise.domain.sweep import IntTable
+from joulewise.plan.pipeline.exact import is_small, solve_exactly
 from joulewise.plan.pipeline.graph import OperationGraph, earliest_ends
 from joulewise.plan.pipeline.problem import PipelineProblem, pipeline_problem
 from joulewise.plan.pipeline.program import PipelineProgram, Relaxed
@@ -52,7 +53,8 @@ def plan_pipeline(
 
     Energy is that of all stages, waiting included: the sum over operations of energy - blocking
     power x time, plus stages x iteration time x blocking power. The bound is the linear
-    program's; the plan is rounded from its optimum to options of the profiles.
+    program's; the plan is rounded from its optimum to options of the profiles. Where the options
+    of all operations are few, plan and bound are those of the mixed-integer program.
 
     Args:
         profiles: One of each instruction on each stage.
@@ -75,11 +77,14 @@ def plan_pipeline(
     ends = _later(relaxed, limit_s)
     choices = rounded(problem, ends, plan_count=_PLAN_COUNT if len(ends) == 1 else _PLAN_COUNT // 2)
     found = _best_within(problem, choices, limit_s)
+    bound_j = relaxed.bound_j
+    if _gap_ratio(found.energy_j, bound_j) > PROVEN_RATIO and is_small(problem):
+        found, bound_j = _exactly(problem, found, bound_j, limit_s)
     is_baseline_allowed = baseline.time_s <= limit_s * (1.0 + TIME_TOLERANCE_RATIO)
     if is_baseline_allowed and not found.energy_j < baseline.energy_j * (1.0 - ROUNDING_RATIO):
         found, status = baseline, Status.NO_GAIN
     else:
-        is_proven = _gap_ratio(found.energy_j, relaxed.bound_j) <= PROVEN_RATIO
+        is_proven = _gap_ratio(found.energy_j, bound_j) <= PROVEN_RATIO
         status = Status.OPTIMAL if is_proven else Status.FEASIBLE
     operations, kernel_plans = _written(problem, found.choice)
     progress("pipeline plan", 2, 2)
@@ -90,8 +95,8 @@ def plan_pipeline(
         max_time_s=limit_s,
         time_s=found.time_s,
         energy_j=found.energy_j,
-        bound_j=min(relaxed.bound_j, found.energy_j),
-        bound_gap_ratio=_gap_ratio(found.energy_j, relaxed.bound_j),
+        bound_j=min(bound_j, found.energy_j),
+        bound_gap_ratio=_gap_ratio(found.energy_j, bound_j),
         baseline_time_s=baseline.time_s,
         baseline_energy_j=baseline.energy_j,
         slowdown_ratio=found.time_s / baseline.time_s,
@@ -210,6 +215,19 @@ def _best_within(problem: PipelineProblem, choices: Sequence[IntTable], limit_s:
     found = [_totals(problem, problem.indices(places)) for places in (*choices, fastest)]
     in_time = [one for one in found if one.time_s <= limit_s * (1.0 + TIME_TOLERANCE_RATIO)]
     return min(in_time, key=lambda totals: totals.energy_j)
+
+
+def _exactly(
+    problem: PipelineProblem, found: _Totals, bound_j: float, limit_s: float
+) -> tuple[_Totals, float]:
+    """The better of this plan and the exact one, and the higher of both bounds."""
+    exact = solve_exactly(problem, limit_s)
+    if exact is None:
+        return found, bound_j
+    if exact.places is not None:
+        other = _best_within(problem, [exact.places], limit_s)
+        found = min(found, other, key=lambda totals: totals.energy_j)
+    return found, max(bound_j, exact.bound_j)
 
 
 def _baseline(problem: PipelineProblem) -> _Totals:
