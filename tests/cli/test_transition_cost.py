@@ -41,7 +41,7 @@ latency   saving  slowdown  changes  not counted: saving  slowdown
 0        15.75 %   +0.67 %        2              15.75 %   +0.67 %
 1\u202fms     15.72 %   +0.73 %        2              15.72 %   +0.73 %
 20\u202fms     5.75 %   +0.67 %        0              15.15 %   +2.00 %
-1\u202fs       5.75 %   +0.67 %        0             −14.25 %  +67.33 %
+1\u202fs       5.75 %   +0.67 %        0             \N{MINUS SIGN}14.25 %  +67.33 %
 
 Caveats
   TransitionsAssumed: Every latency of the table is assumed, and the same for every change. The 60 W
@@ -128,6 +128,23 @@ def test_what_latency_leaves_of_the_saving_as_json(joulewise: Joulewise, sweep: 
     assert "TransitionsAssumed" in str(said.document["caveats"])
 
 
+def test_a_table_fits_a_terminal_of_80_columns_and_keeps_its_first_and_last(
+    joulewise: Joulewise, sweep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    said = joulewise(
+        "transition-cost", sweep, "--max-slowdown", "1%", "--latencies", "100us,1ms", "--power=60W"
+    )
+
+    lines = said.out.splitlines()
+    assert ["latency", "slowdown"] == [lines[0].split()[0], lines[0].split()[-1]]
+    for line, latency in zip(lines[1:3], ("100", "1"), strict=True):
+        assert len(line) <= 80
+        assert latency == line.split()[0]
+        assert 4 == line.count("%")
+
+
 def test_a_lag_lets_the_naive_plan_run_late(joulewise: Joulewise, sweep: Path) -> None:
     said = joulewise(
         *("transition-cost", sweep, "--max-slowdown", "1%", "--latencies", "500ms"),
@@ -153,6 +170,8 @@ def test_a_lag_lets_the_naive_plan_run_late(joulewise: Joulewise, sweep: Path) -
         (("--latencies", ""), "latencies"),
         (("--power", "-60"), "power"),
         (("--power", "nan"), "power"),
+        (("--power", "1e308"), "power"),
+        (("--power", "1001W"), "power"),
         (("--model", "wait"), "model"),
         (("--max-slowdown", "7"), "max-slowdown"),
     ],

@@ -182,3 +182,38 @@ def test_a_hole_in_a_model_is_the_same_error_wherever_it_is_met() -> None:
             attempt()
         errors.append(caught.value.hint)
     assert all("without a target" in (hint or "") for hint in errors)
+
+
+def test_a_target_that_no_point_has_is_named() -> None:
+    misspelt = OperatingPoint(mem_clock_mhz=5002)
+    model = replace(
+        PRESET,
+        costs=(
+            *PRESET.costs,
+            TransitionCost(domain=TransitionDomain.MEMORY, target=misspelt, stall_s=0.01),
+        ),
+    )
+
+    seen = said(planned(model).caveats)[CaveatKind.TRANSITIONS_ASSUMED]
+
+    assert "an entry for memory to auto/5002, which no point has" in seen
+    assert "no point has" not in said(planned(PRESET).caveats)[CaveatKind.TRANSITIONS_ASSUMED]
+
+
+def test_what_measuring_could_not_show_is_told_with_its_amount() -> None:
+    costs = tuple(replace(cost, unseen_stall_s=0.001, unseen_energy_j=0.25) for cost in ALL)
+    model = replace(MEASURED, costs=costs)
+
+    seen = said(planned(model).caveats)[CaveatKind.TRANSITIONS_ASSUMED]
+
+    assert "Its changes may take up to 2 ms and 0.5 J in all more than" in seen
+    frontier = said(frontier_change_doubts(SWEEP, Granularity.KERNEL, model))
+    assert "may take more than the model" in frontier[CaveatKind.TRANSITIONS_ASSUMED]
+
+
+def test_counted_changes_without_a_workload_are_those_of_an_iteration_that_nobody_runs() -> None:
+    kinds = {caveat.kind for caveat in planned(PRESET).caveats}
+    uncounted = {caveat.kind for caveat in planned(None).caveats}
+
+    assert CaveatKind.WORKLOAD_ASSUMED in kinds
+    assert CaveatKind.WORKLOAD_ASSUMED not in uncounted

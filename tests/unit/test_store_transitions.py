@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from joulewise.domain.transition import (
     TransitionCost,
     TransitionDomain,
     TransitionModel,
+    changed_domain,
     uniform_transition,
 )
 from joulewise.domain.transition_presets import TRANSITION_PRESETS
@@ -131,3 +133,49 @@ def test_what_a_plan_says_of_transitions_is_part_of_its_name() -> None:
     counted = replace(asked, request=PlanRequest(transition=uniform_transition("free", "a test")))
 
     assert 3 == len({plan_sha256(plan) for plan in (PLAN, asked, counted)})
+
+
+def test_a_field_given_twice_in_one_object_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "transition.json"
+    write_transition(uniform_transition("own", "a test", stall_s=0.001), path)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('"stall_s": 0.001', '"stall_s": 0.5, "stall_s": 0.001', 1))
+
+    with pytest.raises(InputError, match="given twice") as caught:
+        read_transition(path)
+
+    assert (str(path), "stall_s") == (caught.value.file, caught.value.field)
+
+
+@pytest.mark.parametrize("field", ["name", "device_name"])
+def test_a_name_beyond_any_line_is_refused(field: str, tmp_path: Path) -> None:
+    path = tmp_path / "transition.json"
+    write_transition(uniform_transition("own", "a test"), path)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document[field] = "x" * 200
+    path.write_text(json.dumps(document), encoding="utf-8")
+    assert getattr(read_transition(path), field) == "x" * 200
+
+    document[field] += "x"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(InputError, match="201 letters") as caught:
+        read_transition(path)
+
+    assert field == caught.value.field
+
+
+@given(model=models, before=points, after=points)
+def test_the_cost_of_a_change_is_that_of_the_first_entry_that_fits(
+    model: TransitionModel, before: OperatingPoint, after: OperatingPoint
+) -> None:
+    domain = changed_domain(before, after)
+    asked = None if domain is None else change(TransitionCost(domain=domain, target=after))
+    own = [one for one in model.costs if change(one) == asked]
+    rest = [one for one in model.costs if one.domain is domain and one.target is None]
+
+    for known in (model, copy.copy(model), copy.deepcopy(model)):
+        cost = known.cost(before, after)
+        if domain is None:
+            assert cost == TransitionCost(domain=TransitionDomain.SM)
+        else:
+            assert next(iter([*own, *rest]), None) == cost

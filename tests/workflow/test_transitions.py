@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulewise.domain.errors import InputError
+from joulewise.domain.errors import InputError, PlanError
+from joulewise.domain.plan import PlanRequest
+from joulewise.domain.ports import no_progress
 from joulewise.domain.transition import TransitionDomain, uniform_transition
 from joulewise.domain.transition_presets import STALL_POWER_W, TRANSITION_PRESETS
 from joulewise.store.transition_files import write_transition
@@ -20,6 +23,7 @@ from joulewise.workflow.transitions import (
     transition_file,
     transition_lines,
 )
+from joulewise.workflow.tuning import TuneJob, tune_to_folder
 
 
 @pytest.mark.parametrize(
@@ -102,3 +106,38 @@ def test_units_scale(number: float, unit: tuple[str, float]) -> None:
 
 def test_every_preset_has_a_line() -> None:
     assert tuple(TRANSITION_PRESETS) == tuple(line.transition for line in transition_lines())
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [("stall=1e300", "1e+06 s"), ("stall=1ms,power=1e308", "1000 W"), ("energy=1e10", "1e+09 J")],
+)
+def test_what_is_too_much_is_told_the_limit(text: str, limit: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_transition(text)
+
+    assert f"at most {limit}" in str(caught.value.hint)
+
+
+def test_a_change_that_a_file_lacks_names_the_file_before_tune_measures_anything(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "hole.json"
+    whole = uniform_transition("hole", "a test", stall_s=0.001)
+    write_transition(replace(whole, costs=whole.costs[:1]), file)
+    job = TuneJob(
+        device="virtual:rtx3080ti,noise=0",
+        workload="gpt3-xl",
+        request=PlanRequest(max_slowdown_ratio=0.006),
+        sm_clocks_mhz=(None, 1680),
+        mem_clocks_mhz=(None, 5001),
+        pair_count=3,
+        out=tmp_path / "run",
+        transition=str(file),
+    )
+
+    with pytest.raises(PlanError, match="says nothing of a change of memory") as caught:
+        tune_to_folder(job, no_progress)
+
+    assert (str(file), "transition") == (caught.value.file, caught.value.field)
+    assert not (tmp_path / "run").exists()

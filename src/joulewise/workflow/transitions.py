@@ -168,8 +168,8 @@ def _values(text: str) -> dict[str, float]:
             raise InputError(
                 f"{amount!r} is no value for {key!r}",
                 field=FIELD,
-                hint=f"Write a number from 0 to {_MOST[_KEYS[key]]:g} {_KEYS[key]}, in "
-                f"{_UNIT_TEXTS[_KEYS[key]]}, as in {_EXAMPLE}.",
+                hint=f"Write a number from 0 up in {_UNIT_TEXTS[_KEYS[key]]}, at most "
+                f"{_MOST[_KEYS[key]]:g} {_KEYS[key]}, as in {_EXAMPLE}.",
             )
         values[key] = value
     return values
