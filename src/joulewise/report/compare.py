@@ -42,7 +42,7 @@ class StaticPoint:
 
 
 _RIVAL_LABELS = {
-    Role.BEST_STATIC: "Best static point",
+    Role.BEST_STATIC: "Best single point",
     Role.BEST_PASS: "Best pass-level plan",
 }
 
@@ -161,7 +161,7 @@ def equal_slowdown_ratio(plan: Plan, verification: Verification | None) -> float
 
 
 def comparison_rows(inputs: ReportInputs) -> tuple[ComparisonRow, ...]:
-    """Baseline, best static point, best pass-level plan, promised and verified plan.
+    """Baseline, best single point, best pass-level plan, promised and verified plan.
 
     The rivals are the best within `equal_slowdown_ratio`, of the table that they are judged by
     (`ReportInputs.rivals`), else of the sweep; chosen from the numbers that they are
@@ -169,7 +169,7 @@ def comparison_rows(inputs: ReportInputs) -> tuple[ComparisonRow, ...]:
     baseline of a row's own basis, for times shift between measuring runs; times and energies
     are these ratios of the plan's baseline, so that a table agrees with itself. Rows that
     nothing is known about are left out. The pass-level rival (`ReportInputs.best_pass`) changes
-    clocks at the costs that the plan was made with; a static point changes none. Raises
+    clocks at the costs that the plan was made with; a single point changes none. Raises
     PlanError where plan and sweep do not fit.
     """
     plan, verification = inputs.plan, inputs.verification

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from joulewise.domain.pipeline import PipelinePlan, PipelineRequest, PipelineSchedule
 from joulewise.domain.plan import Status
+from joulewise.report import verdict
 from joulewise.report.wording import change, counted, percent
 
 _SCHEDULES = {
@@ -26,9 +27,7 @@ def pipeline_verdict(plan: PipelinePlan) -> str:
 
 def proof(plan: PipelinePlan) -> str:
     """How far the plan can lie above the least energy possible."""
-    if plan.status is Status.OPTIMAL:
-        return "proven best"
-    return f"at most {percent(plan.bound_gap_ratio)} above the least possible"
+    return verdict.proof(plan.status, plan.bound_gap_ratio)
 
 
 def shape_words(request: PipelineRequest) -> str:

@@ -111,7 +111,7 @@ def _where_naive_breaks(rows: Sequence[TransitionCostRow], max_slowdown_ratio: f
         return "the plan that does not count changes keeps the budget as well"
     worst = max(broken, key=lambda row: row.naive_slowdown_ratio or 0.0)
     return (
-        "the plan that does not count them breaks the budget from "
+        "the plan that does not count changes breaks the budget from "
         f"{latency_text(broken[0].latency_s)} on and takes "
         f"{change(worst.naive_slowdown_ratio or 1.0, digit_count=0)} time at worst"
     )

@@ -10,6 +10,7 @@ from joulewise.report.regions import change_indices
 from joulewise.report.wording import change, percent, points
 
 _LEAST_SHOWN_RATIO = 0.0005  # below 0.05 points two savings read the same
+_SMALLEST_GAP_RATIO = 1e-4  # what still shows with two digits
 _RIVAL = "the best single point saves"
 _NOT_COUNTED = "changes of clocks not counted"
 
@@ -30,12 +31,14 @@ def verdict(plan: Plan, verification: Verification | None, rows: Sequence[Compar
 
 
 def proof(status: Status, bound_gap_ratio: float | None) -> str:
-    """How far a plan can lie above the least that is possible; a gap that reads 0 is none."""
+    """How far a plan can lie above the least that is possible."""
     if bound_gap_ratio is None and status is not Status.OPTIMAL:
         return "good, not proven best"
-    gap = percent(bound_gap_ratio or 0.0)
-    if status is Status.OPTIMAL or gap == percent(0.0):
+    if status is Status.OPTIMAL:
         return "proven best"
+    gap = percent(bound_gap_ratio or 0.0)
+    if gap == percent(0.0):
+        return f"less than {percent(_SMALLEST_GAP_RATIO)} above the least possible"
     return f"at most {gap} above the least possible"
 
 

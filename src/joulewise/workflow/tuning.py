@@ -213,7 +213,7 @@ def _without_selection_bias(caveats: tuple[Caveat, ...]) -> tuple[Caveat, ...]:
 def rival_cells(
     sweep: Sweep, workload: Workload, plan: Plan
 ) -> tuple[tuple[str, OperatingPoint], ...]:
-    """Cells of the best static points and pass-level plans around the plan's budget.
+    """Cells of the best single points and pass-level plans around the plan's budget.
 
     What the plan is compared with is measured afresh beside it, in the same run: two visits of
     a sweep have no common shift, so numbers of the sweep would flatter one side or the other.

@@ -48,5 +48,7 @@ def import_perseus(path: Path) -> Sweep:
     )
     # A file name need not be Unicode on Unix; text in a sweep must.
     device_name = path.stem.encode("utf-8", "backslashreplace").decode()
-    source = SweepSource(device=PERSEUS_DEVICE, device_name=device_name, tool="joulewise import perseus")
+    source = SweepSource(
+        device=PERSEUS_DEVICE, device_name=device_name, tool="joulewise import perseus"
+    )
     return sweep_from_rows(merge_repeats(rows), source)
