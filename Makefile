@@ -34,7 +34,7 @@ test: .venv/dev.stamp
 	$(BIN)/python -m pytest -m "not integration" -n 2 --dist worksteal
 
 test-integrations: .venv/dev.stamp
-	$(BIN)/python -m pytest -m integration
+	$(BIN)/python -m pytest -m integration -n 2 --dist worksteal
 
 lint: .venv/dev.stamp docs
 	$(BIN)/ruff check .

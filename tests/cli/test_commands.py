@@ -39,7 +39,7 @@ def test_the_demo_in_small_writes_everything_into_the_run_folder(
         "report.html",
     } == written
     assert "Simulated NVIDIA GeForce RTX 3080 Ti. " in said.out
-    assert "Best static point" in said.out
+    assert "Best single point" in said.out
     assert "\\u" not in said.out
     assert "SimulatedDevice" in said.out
     assert "verifying" in said.err
@@ -101,7 +101,7 @@ def test_a_plan_by_hand_reads_like_this(joulewise: Joulewise, sweep_csv: Path) -
     assert said.out == snapshot("""\
 setting                   time    energy  slowdown  saving
 Baseline               3.000 s  400.00 J   +0.00 %   0.0 %
-Best static point      3.000 s  375.00 J   +0.00 %   6.2 %
+Best single point      3.000 s  375.00 J   +0.00 %   6.2 %
 Best pass-level plan   3.000 s  375.00 J   +0.00 %   6.2 %
 Chosen plan, promised  3.000 s  335.00 J   +0.00 %  16.2 %
 

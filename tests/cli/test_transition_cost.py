@@ -57,8 +57,8 @@ Caveats
     workload with --workload.
 
 Within +1.00\u202f% time, 15.7\u202f% less energy at latency 0; 15.7\u202f% are left at 1\u202fms, and from 20\u202fms on \n\
-changing clocks pays no more; the plan that does not count them breaks the budget from 20\u202fms on and \n\
-takes +67\u202f% time at worst. The best single point, 1500/auto, saves 5.75 % energy at +0.67 % time \n\
+changing clocks pays no more; the plan that does not count changes breaks the budget from 20\u202fms on \n\
+and takes +67\u202f% time at worst. The best single point, 1500/auto, saves 5.75 % energy at +0.67 % time
 whatever a change takes.
 Figure: cost.html
 """)

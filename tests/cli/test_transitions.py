@@ -44,7 +44,7 @@ def test_a_plan_that_counts_its_changes_reads_like_this(joulewise: Joulewise, sw
     assert said.out == snapshot("""\
 setting                   time    energy  slowdown  saving
 Baseline               3.000 s  400.00 J   +0.00 %   0.0 %
-Best static point      3.020 s  377.00 J   +0.67 %   5.8 %
+Best single point      3.020 s  377.00 J   +0.67 %   5.8 %
 Best pass-level plan   3.020 s  377.00 J   +0.67 %   5.8 %
 Chosen plan, promised  3.020 s  341.20 J   +0.67 %  14.7 %
 

@@ -42,7 +42,11 @@ def test_only_commands_with_objectives_tell_of_their_budgets(joulewise: Joulewis
         (Status.OPTIMAL, 0.0, "proven best"),
         (Status.OPTIMAL, None, "proven best"),
         (Status.FEASIBLE, None, "good, not proven best"),
-        (Status.FEASIBLE, 0.00004, "proven best"),
+        (
+            Status.FEASIBLE,
+            0.00004,
+            "less than 0.01\N{NARROW NO-BREAK SPACE}% above the least possible",
+        ),
         (
             Status.FEASIBLE,
             0.0002,

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from joulewise.store.documents import read_workload
 from joulewise.store.sweeps import read_sweep
@@ -134,7 +135,14 @@ def _read(block: Block, folder: Path) -> None:
         assert read_workload(path).launches
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def _pages() -> Iterator[ParameterSet]:
+    """The README with the core suite; the docs start the tool hundreds of times, so elsewhere."""
+    for page in PAGES:
+        marks = [pytest.mark.integration] if REPOSITORY / "docs" in page.parents else []
+        yield pytest.param(page, id=str(page.relative_to(REPOSITORY)), marks=marks)
+
+
+@pytest.mark.parametrize("page", tuple(_pages()))
 def test_every_code_block_runs(page: Path, tmp_path: Path) -> None:
     for block in blocks(page):
         if block.file is not None:

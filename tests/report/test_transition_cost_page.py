@@ -75,7 +75,7 @@ def sentence(costs: TransitionCosts) -> str:
 def test_the_sentence_tells_what_is_left_and_where_the_naive_plan_breaks() -> None:
     assert (
         "Within +0.60 % time, 16.0 % less energy at latency 0; 9.0 % are left at 1 ms, and from "
-        "100 ms on changing clocks pays no more; the plan that does not count them breaks the "
+        "100 ms on changing clocks pays no more; the plan that does not count changes breaks the "
         "budget from 10 \N{MICRO SIGN}s on and takes +1500 % time at worst."
     ) == sentence(COSTS)
 
@@ -87,7 +87,7 @@ def test_the_sentence_fits_tables_of_one_kind() -> None:
     ) == sentence(replace(COSTS, rows=COSTS.rows[:1]))
     assert (
         "Within +0.60 % time, 5.0 % less energy at latency 100 ms; changing clocks never betters "
-        "the best single point; the plan that does not count them breaks the budget from 100 ms "
+        "the best single point; the plan that does not count changes breaks the budget from 100 ms "
         "on and takes +1500 % time at worst."
     ) == sentence(replace(COSTS, rows=COSTS.rows[3:]))
     assert "At no latency does any plan keep a budget of -5.00 % time." == sentence(
