@@ -66,3 +66,22 @@ def sweep_csv(tmp_path: Path) -> Path:
     path = tmp_path / "table.csv"
     path.write_text(SWEEP_CSV, encoding="utf-8")
     return path
+
+
+# Kernel a loses time at every lower clock, kernel b none down to 1000 MHz.
+LOSSY_CSV = """kernel,sm_clock_mhz,mem_clock_mhz,time_s,energy_j
+a,,,1.0,100
+a,1000,,1.1,80
+a,1500,,1.02,97
+b,,,2.0,300
+b,1000,,2.0,240
+b,1500,,2.0,280
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """A small table in which a lower clock is not free for every kernel."""
+    path = tmp_path / "table.csv"
+    path.write_text(LOSSY_CSV, encoding="utf-8")
+    return path

@@ -13,23 +13,6 @@ from joulewise.store.documents import read_plan
 from joulewise.store.transition_files import write_transition
 from tests.cli.conftest import Joulewise, Said
 
-# Kernel a loses time at every lower clock, kernel b none down to 1000 MHz.
-TABLE = """kernel,sm_clock_mhz,mem_clock_mhz,time_s,energy_j
-a,,,1.0,100
-a,1000,,1.1,80
-a,1500,,1.02,97
-b,,,2.0,300
-b,1000,,2.0,240
-b,1500,,2.0,280
-"""
-
-
-@pytest.fixture
-def sweep(tmp_path: Path) -> Path:
-    path = tmp_path / "table.csv"
-    path.write_text(TABLE, encoding="utf-8")
-    return path
-
 
 def clocks(said: Said) -> dict[str, int | None]:
     points = said.document["points"]

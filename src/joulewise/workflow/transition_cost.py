@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.errors import InfeasibleBudget, InputError
 from joulewise.domain.plan import Granularity, PlanRequest
 from joulewise.domain.ports import Progress
@@ -197,16 +197,15 @@ def _naive_totals(
 
 def _caveats(job: TransitionCostJob, sweep: Sweep) -> tuple[Caveat, ...]:
     """Of the sweep, of planning on it as it stands, and of latencies that nobody measured."""
-    doubts: dict[CaveatKind, Caveat] = {}
+    doubts = []
     if sweep.source.is_simulated:
         seen = f"The sweep comes from {sweep.source.device_name}, a virtual device."
-        doubts[CaveatKind.SIMULATED_DEVICE] = Caveat(kind=CaveatKind.SIMULATED_DEVICE, seen=seen)
+        doubts.append(Caveat(kind=CaveatKind.SIMULATED_DEVICE, seen=seen))
     seen = "Every latency of the table is assumed, and the same for every change."
     if job.model is LatencyModel.STALL:
         seen += f" The {job.stall_power_w:g} W during a stall are assumed as well."
-    for caveat in (
+    return first_of_each_kind(
+        *doubts,
         Caveat(kind=CaveatKind.TRANSITIONS_ASSUMED, seen=seen),
         *frontier_caveats(sweep, Granularity.KERNEL, latency_model(job, 0.0)),
-    ):
-        doubts.setdefault(caveat.kind, caveat)
-    return tuple(doubts.values())
+    )

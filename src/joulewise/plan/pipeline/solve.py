@@ -28,7 +28,7 @@ from joulewise.plan.pipeline.problem import PipelineProblem, pipeline_problem
 from joulewise.plan.pipeline.program import PipelineProgram, Relaxed
 from joulewise.plan.pipeline.rounding import rounded
 from joulewise.plan.pipeline.sweeping import TIME_TOLERANCE_RATIO
-from joulewise.plan.rest import PROVEN_RATIO, ROUNDING_RATIO
+from joulewise.plan.rest import PROVEN_RATIO, ROUNDING_RATIO, gap_ratio_of
 
 _PLAN_COUNT = 64
 _FRONTIER_PLAN_COUNT = 24
@@ -78,13 +78,13 @@ def plan_pipeline(
     choices = rounded(problem, ends, plan_count=_PLAN_COUNT if len(ends) == 1 else _PLAN_COUNT // 2)
     found = _best_within(problem, choices, limit_s)
     bound_j = relaxed.bound_j
-    if _gap_ratio(found.energy_j, bound_j) > PROVEN_RATIO and is_small(problem):
+    if gap_ratio_of(found.energy_j, bound_j) > PROVEN_RATIO and is_small(problem):
         found, bound_j = _exactly(problem, found, bound_j, limit_s)
     is_baseline_allowed = baseline.time_s <= limit_s * (1.0 + TIME_TOLERANCE_RATIO)
     if is_baseline_allowed and not found.energy_j < baseline.energy_j * (1.0 - ROUNDING_RATIO):
         found, status = baseline, Status.NO_GAIN
     else:
-        is_proven = _gap_ratio(found.energy_j, bound_j) <= PROVEN_RATIO
+        is_proven = gap_ratio_of(found.energy_j, bound_j) <= PROVEN_RATIO
         status = Status.OPTIMAL if is_proven else Status.FEASIBLE
     operations, kernel_plans = _written(problem, found.choice)
     progress("pipeline plan", 2, 2)
@@ -96,7 +96,7 @@ def plan_pipeline(
         time_s=found.time_s,
         energy_j=found.energy_j,
         bound_j=min(bound_j, found.energy_j),
-        bound_gap_ratio=_gap_ratio(found.energy_j, bound_j),
+        bound_gap_ratio=gap_ratio_of(found.energy_j, bound_j),
         baseline_time_s=baseline.time_s,
         baseline_energy_j=baseline.energy_j,
         slowdown_ratio=found.time_s / baseline.time_s,
@@ -283,10 +283,6 @@ def _later(relaxed: Relaxed, limit_s: float) -> list[Relaxed]:
     """
     ends_s = (min(limit_s, relaxed.time_s * ratio) for ratio in _LATER_RATIOS)
     return [replace(relaxed, time_s=end_s) for end_s in dict.fromkeys(ends_s)]
-
-
-def _gap_ratio(energy_j: float, bound_j: float) -> float:
-    return max(0.0, (energy_j - bound_j) / energy_j)
 
 
 def _point(
