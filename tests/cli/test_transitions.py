@@ -206,6 +206,10 @@ def test_a_frontier_counts_changes_too(joulewise: Joulewise, sweep: Path) -> Non
         (("plan", "table.csv", "--transition", "stall=-1ms"), "transition"),
         (("plan", "table.csv", "--max-regions", "3"), "max-regions"),
         (("plan", "table.csv", "--granularity", "region", "--max-regions", "0"), "max-regions"),
+        (
+            ("plan", "table.csv", "--granularity", "region", "--max-regions", "9" * 20),
+            "max-regions",
+        ),
         (("frontier", "table.csv", "--transition", "lag"), "transition"),
         (("tune", "--transition", "lag"), "transition"),
     ],

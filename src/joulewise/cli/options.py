@@ -128,6 +128,7 @@ MaxRegions = Annotated[
         "--max-regions",
         envvar="JOULEWISE_MAX_REGIONS",
         min=1,
+        max=1_000_000,
         help="Most regions in an iteration, with --granularity region.",
     ),
 ]
