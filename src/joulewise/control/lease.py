@@ -134,8 +134,8 @@ def hold(gpu: Gpu, *, state_dir: Path | None = None) -> Iterator[Lease]:
     make_state_dir(state_dir)
     identity = gpu.identity
     journal = state_file(identity, state_dir, ".journal.json")
-    lock = FileLock(state_file(identity, state_dir, ".lock"), is_kept=not identity.is_simulated)
-    if identity.is_simulated:
+    lock = FileLock(state_file(identity, state_dir, ".lock"), is_kept=not identity.is_in_process)
+    if identity.is_in_process:
         remove_abandoned(identity, state_dir)
     lock.acquire(identity.name)
     try:

@@ -48,12 +48,12 @@ def _user_state_dir(environment: Mapping[str, str]) -> Path:
 def state_file(identity: GpuIdentity, state_dir: Path, suffix: str) -> Path:
     """The file of this GPU with this suffix.
 
-    A real GPU has one set of files. A virtual GPU lives and dies with the process that opened
-    it, so its files carry the process id too: the same virtual GPU in two processes is two
-    GPUs, and neither waits for the other.
+    A GPU that other processes reach has one set of files. A virtual GPU lives and dies with the
+    process that opened it, so its files carry the process id too: the same virtual GPU in two
+    processes is two GPUs, and neither waits for the other.
     """
     name = _file_name(identity)
-    if identity.is_simulated:
+    if identity.is_in_process:
         name = f"{name}.{os.getpid()}"
     return state_dir / f"{name}{suffix}"
 

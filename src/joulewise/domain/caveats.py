@@ -13,13 +13,21 @@ class CaveatKind(StrEnum):
     BASELINE_PINNED = "BaselinePinned"
     CHANGES_LATE = "ChangesLate"
     CLOCK_NOT_HELD = "ClockNotHeld"
+    COUNTER_DISAGREES = "CounterDisagrees"
     COUNTER_TOO_COARSE = "CounterTooCoarse"
+    ENERGY_FROM_POWER = "EnergyFromPower"
+    ENERGY_OF_MODULE = "EnergyOfModule"
     EXTRAPOLATED = "Extrapolated"
-    NO_UNCERTAINTY = "NoUncertainty"
+    FOREIGN_CONTROL = "ForeignControl"
+    GPU_PARTITIONED = "GpuPartitioned"
+    KERNELS_STOOD_IN = "KernelsStoodIn"
+    MEMORY_LOCK_SLOWS = "MemoryLockSlows"
     NOT_STEADY = "NotSteady"
     NOT_VERIFIED = "NotVerified"
+    NO_UNCERTAINTY = "NoUncertainty"
     OTHER_PROCESS_ON_GPU = "OtherProcessOnGpu"
     OUTLIERS_SEEN = "OutliersSeen"
+    PERSISTENCE_OFF = "PersistenceOff"
     POWER_CAPPED = "PowerCapped"
     PREDICTION_MISSED = "PredictionMissed"
     PROMISE_NOT_SHOWN = "PromiseNotShown"
@@ -79,17 +87,41 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
         "The device ran at another clock than asked, so the cell stands for what it did.",
         "Use the nearest clock that the device holds.",
     ),
+    CaveatKind.COUNTER_DISAGREES: (
+        "Two meters of the same GPU tell different energies, so one of them is wrong.",
+        "Compare with an outside meter; ratios between points are safer than joules.",
+    ),
     CaveatKind.COUNTER_TOO_COARSE: (
         "The energy counter moves too rarely for a window this short.",
         "Measure longer windows.",
+    ),
+    CaveatKind.ENERGY_FROM_POWER: (
+        "No energy counter moves here; power readings were added up, and miss what lies between.",
+        "Measure longer windows.",
+    ),
+    CaveatKind.ENERGY_OF_MODULE: (
+        "The energy includes the CPU and the memory of the module, not the GPU alone.",
+        "Compare only with figures of the same scope.",
     ),
     CaveatKind.EXTRAPOLATED: (
         "The model was asked about points beyond those it was fitted on.",
         "Measure those points.",
     ),
-    CaveatKind.NO_UNCERTAINTY: (
-        "Without scatter in the table, lucky outliers cannot be told from good points.",
-        "Measure each cell more than once and keep the standard deviation.",
+    CaveatKind.FOREIGN_CONTROL: (
+        "Somebody else set clocks or a power limit, so the window shows their setting.",
+        "Stop the other controller, or give its clocks back: nvidia-smi -rgc -rmc.",
+    ),
+    CaveatKind.GPU_PARTITIONED: (
+        "All MIG instances share one clock and one energy counter.",
+        "Disable MIG, or measure while no other instance works.",
+    ),
+    CaveatKind.KERNELS_STOOD_IN: (
+        "Kernels of the same arithmetic and traffic ran in place of the workload's own.",
+        "Verify the plan on the real job.",
+    ),
+    CaveatKind.MEMORY_LOCK_SLOWS: (
+        "A lock on the memory clock slows this GPU although the clock is its highest.",
+        "Leave the memory clock at auto on this GPU.",
     ),
     CaveatKind.NOT_STEADY: (
         "Temperature was still moving, and power moves with it.",
@@ -99,6 +131,10 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
         "The figures are the plan's own; nobody has run it afresh.",
         "Run joulewise verify on the device.",
     ),
+    CaveatKind.NO_UNCERTAINTY: (
+        "Without scatter in the table, lucky outliers cannot be told from good points.",
+        "Measure each cell more than once and keep the standard deviation.",
+    ),
     CaveatKind.OTHER_PROCESS_ON_GPU: (
         "Another process drew power and took time on the same GPU.",
         "Stop it and measure again.",
@@ -106,6 +142,10 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     CaveatKind.OUTLIERS_SEEN: (
         "Some windows lay far from the rest; medians were used.",
         "Look for another load on the machine.",
+    ),
+    CaveatKind.PERSISTENCE_OFF: (
+        "The driver unloads when its last user leaves, and forgets limits then.",
+        "Switch persistence mode on: nvidia-smi -pm 1.",
     ),
     CaveatKind.POWER_CAPPED: (
         "The power limit lowered the clock, so the clock asked for is not the clock run.",

@@ -3,9 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.points import OperatingPoint
+
+
+class EventReason(StrEnum):
+    """Why a GPU does not run at its highest clock; names as in NVML's clocks event reasons.
+
+    None of them says "limited by a clock lock".
+    """
+
+    GPU_IDLE = "GpuIdle"
+    APPLICATION_CLOCKS = "ApplicationsClocksSetting"
+    POWER_CAP = "SwPowerCap"
+    HW_SLOWDOWN = "HwSlowdown"
+    SYNC_BOOST = "SyncBoost"
+    SW_THERMAL = "SwThermalSlowdown"
+    HW_THERMAL = "HwThermalSlowdown"
+    POWER_BRAKE = "HwPowerBrakeSlowdown"
+    DISPLAY_CLOCK = "DisplayClockSetting"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuActivity:
+    """Mean activity since an earlier reading, as shares of the peak (NVML GPM, Hopper and later).
+
+    `sm_cycle_ratio` is as the device counts, in cycles; `sm_time_ratio` the same in time, with
+    cycles weighed by the clock they ran at (U_t = U_c f/f_a, f the mean clock over all time,
+    f_a the clock while busy). The two agree where the clock stood still.
+    """
+
+    duration_s: float
+    sm_cycle_ratio: float | None
+    sm_time_ratio: float | None
+    occupancy_ratio: float | None
+    tensor_ratio: float | None
+    dram_ratio: float | None
+    is_clock_varying: bool = False
+    """Whether the SM clock varied by more than 5 % meanwhile, so that cycles mislead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,8 +51,9 @@ class GpuSample:
     """One reading of one GPU, taken at once.
 
     `time_s` is the device's monotonic clock; `energy_j` the energy counter since some start;
-    throttling counters give seconds spent capped since some start. What the device cannot
-    tell is `None`.
+    throttling counters give seconds spent capped since some start. `power_w` is the nearest to
+    instant power that the device has, `average_power_w` its slower mean. What the device cannot
+    tell is `None`; `event_reasons` is empty where nothing holds the clock down.
     """
 
     time_s: float
@@ -26,14 +65,26 @@ class GpuSample:
     power_capped_s: float | None
     thermally_throttled_s: float | None
     other_process_count: int | None
+    average_power_w: float | None = None
+    power_braked_s: float | None = None
+    sync_boosted_s: float | None = None
+    power_limit_w: float | None = None
+    """The power limit in force, whoever set it."""
+    event_reasons: frozenset[EventReason] | None = None
+    activity: GpuActivity | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopTiming:
-    """Launches finished within a window and the time they took (CUDA events on hardware)."""
+    """Launches finished within a window and the time they took (CUDA events on hardware).
+
+    `mean_sm_clock_mhz` is SM cycles over time, where the runner counts them on the GPU itself:
+    nothing that moved the clock within the window escapes it.
+    """
 
     launch_count: int
     elapsed_s: float
+    mean_sm_clock_mhz: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,20 +43,45 @@ AUTO = OperatingPoint()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PowerLimitRange:
+    """Power limits that may be set: down to what the board takes, never above the one found."""
+
+    least_w: float
+    found_w: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnobState:
+    """What can be read back of the knobs: how a device was found, and is left.
+
+    Clock locks have no read-back on NVIDIA GPUs, so they are given back to the driver; a power
+    limit is put back to what it was. `None`: the device has no such knob.
+    """
+
+    power_limit_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClockGrid:
-    """The clocks a device lists: never computed, always its own list, ascending."""
+    """What a device takes: clocks from its own list, never computed, ascending; power limits.
+
+    `power_limits` is `None` where the device has no power limit that can be set.
+    """
 
     sm_clocks_mhz: tuple[int, ...]
     mem_clocks_mhz: tuple[int, ...]
+    power_limits: PowerLimitRange | None = None
 
     def points(
         self,
         sm_clocks_mhz: Sequence[int | None],
         mem_clocks_mhz: Sequence[int | None],
+        power_limits_w: Sequence[float | None] = (None,),
     ) -> tuple[OperatingPoint, ...]:
-        """Every pair of the given clocks, memory clock outermost, in the order given."""
+        """Every combination, power limit outermost, then memory clock, in the order given."""
         return tuple(
-            OperatingPoint(sm_clock_mhz=sm, mem_clock_mhz=mem)
+            OperatingPoint(sm_clock_mhz=sm, mem_clock_mhz=mem, power_limit_w=limit)
+            for limit in power_limits_w
             for mem in mem_clocks_mhz
             for sm in sm_clocks_mhz
         )

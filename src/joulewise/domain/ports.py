@@ -7,10 +7,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.measurement import GpuSample, IterationTiming, LoopTiming
 from joulewise.domain.plan import PlannedLaunch, PlannedRequest
-from joulewise.domain.points import ClockGrid, OperatingPoint
+from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all); the CLI draws a bar from it."""
@@ -22,13 +25,30 @@ def no_progress(_what: str, _done_count: int, _total_count: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuIdentity:
-    """Which GPU this is. `spec` is the device string that opens it again."""
+    """Which GPU this is.
+
+    `spec` is the device string that opens it again. `is_in_process` says that it lives in this
+    process alone, so that no other can reach it.
+    """
 
     spec: str
     name: str
     uuid: str
     is_simulated: bool
+    is_in_process: bool = False
     caveats: tuple[Caveat, ...] = ()
+
+
+class Timer(Protocol):
+    """Time as a device lives it: of the machine for hardware, virtual for a virtual driver."""
+
+    def now_s(self) -> float:
+        """Monotonic time."""
+        ...
+
+    def sleep(self, duration_s: float) -> None:
+        """Let time pass."""
+        ...
 
 
 class Gpu(Protocol):
@@ -42,12 +62,16 @@ class Gpu(Protocol):
     def identity(self) -> GpuIdentity: ...
 
     @property
-    def energy_counter_period_s(self) -> float:
-        """How often the energy counter moves."""
+    def energy_counter_period_s(self) -> float | None:
+        """How often the energy counter moves; `None` where there is none that moves."""
         ...
 
     def clock_grid(self) -> ClockGrid:
-        """Clocks that the device lists."""
+        """Clocks that the device lists, and power limits that it takes."""
+        ...
+
+    def knob_state(self) -> KnobState:
+        """What can be read back of the knobs as they are now. Raises DeviceLost."""
         ...
 
     def sample(self) -> GpuSample:
@@ -57,7 +81,8 @@ class Gpu(Protocol):
     def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
         """Wait until the energy counter moves and read right then.
 
-        Raises MeasurementError if it does not move within `timeout_s`, DeviceLost.
+        Raises MeasurementError if it does not move within `timeout_s`, NotSupported where there
+        is no counter, DeviceLost.
         """
         ...
 
@@ -69,12 +94,43 @@ class Gpu(Protocol):
         """Ask for an operating point; a knob at `None` goes back to the driver.
 
         Success means 'request installed', not 'in force'. Raises NotPermitted, NotSupported
-        (a clock not in the grid), DeviceLost. Only `control` calls this, under a lease.
+        (a clock not in the grid, a power limit above the one found), DeviceLost. Only `control`
+        calls this, under a lease.
         """
         ...
 
-    def reset(self) -> None:
-        """Give every knob back to the driver. Raises NotPermitted, DeviceLost."""
+    def reset(self, found: KnobState | None = None) -> None:
+        """Give every knob back: clocks to the driver, the power limit to what was found.
+
+        `found` is what a journal says was found before anybody touched the device; `None`
+        stands for what this handle found when it was opened. Raises NotPermitted, DeviceLost.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClockTrace:
+    """SM cycles that a spinning micro-kernel counted, and when something was asked meanwhile.
+
+    `times_s` and `cycles` have the shape (N,) and ascend; a gap in time without cycles is a
+    time in which the GPU stood still. `asked_s` and `returned_s`, on the same clock, are the
+    begin and the end of the call.
+    """
+
+    times_s: NDArray[np.float64]
+    cycles: NDArray[np.float64]
+    asked_s: float
+    returned_s: float
+
+
+class ClockTracer(Protocol):
+    """Sees the clock in force from inside the GPU, finer than any reading of the driver."""
+
+    def trace(self, act: Callable[[], None], *, before_s: float, after_s: float) -> ClockTrace:
+        """Spin for `before_s`, call `act`, spin for `after_s` more.
+
+        Raises what `act` raises; MeasurementError where the micro-kernel cannot run.
+        """
         ...
 
 

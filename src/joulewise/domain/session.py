@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from joulewise.domain.ports import Gpu, IterationRunner, KernelRunner
+from joulewise.domain.ports import ClockTracer, Gpu, IterationRunner, KernelRunner
 from joulewise.domain.transition import TransitionModel
 
 
@@ -14,10 +14,12 @@ class DeviceSession:
 
     `iterations` runs whole iterations; `None` where the device only runs kernels alone.
     `transition` is what a change of point costs on this device, where that is known for sure
-    because it is virtual; hardware has to be measured.
+    because it is virtual; hardware has to be measured. `tracer` sees the clock from inside the
+    GPU, where the device has one.
     """
 
     gpu: Gpu
     runner: KernelRunner
     iterations: IterationRunner | None = None
     transition: TransitionModel | None = None
+    tracer: ClockTracer | None = None

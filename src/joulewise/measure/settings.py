@@ -45,6 +45,6 @@ class MeasureSettings:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1", field=name)
 
-    def window_duration_s(self, energy_counter_period_s: float) -> float:
-        """Length of a window on a device whose energy counter moves this often."""
-        return max(self.window_s, self.counter_period_count * energy_counter_period_s)
+    def window_duration_s(self, energy_counter_period_s: float | None) -> float:
+        """Length of a window on a device whose energy counter moves this often, if it has one."""
+        return max(self.window_s, self.counter_period_count * (energy_counter_period_s or 0.0))

@@ -80,7 +80,10 @@ def wait_for_tick(gpu: Gpu) -> GpuSample:
         MeasurementError: it stands still.
     """
     return gpu.wait_for_energy_tick(
-        max(_SHORTEST_TICK_TIMEOUT_S, _TICK_TIMEOUT_PERIOD_COUNT * gpu.energy_counter_period_s)
+        max(
+            _SHORTEST_TICK_TIMEOUT_S,
+            _TICK_TIMEOUT_PERIOD_COUNT * (gpu.energy_counter_period_s or 0.0),
+        )
     )
 
 
@@ -154,9 +157,11 @@ def power_capping(start: GpuSample, end: GpuSample) -> tuple[Caveat, ...]:
 
 
 def coarseness(
-    duration_s: float, energy_counter_period_s: float, settings: MeasureSettings
+    duration_s: float, energy_counter_period_s: float | None, settings: MeasureSettings
 ) -> tuple[Caveat, ...]:
     """CounterTooCoarse where the energy counter moved too rarely for a window this short."""
+    if energy_counter_period_s is None:
+        return ()
     period_count = duration_s / energy_counter_period_s
     if period_count >= settings.coarse_counter_period_count:
         return ()

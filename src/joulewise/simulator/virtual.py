@@ -5,12 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import MeasurementError, NotPermitted
 from joulewise.domain.measurement import GpuSample, LoopTiming
 from joulewise.domain.plan import PlannedLaunch, PlannedRequest
-from joulewise.domain.points import AUTO, ClockGrid, OperatingPoint
+from joulewise.domain.points import (
+    AUTO,
+    ClockGrid,
+    KnobState,
+    OperatingPoint,
+    PowerLimitRange,
+)
 from joulewise.domain.ports import GpuIdentity, IterationLoop, KernelLoop
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.transition import TransitionModel
@@ -75,8 +82,17 @@ class VirtualGpu:
         return seconds(self._board.counter.period_units)
 
     def clock_grid(self) -> ClockGrid:
-        """Clocks that the preset lists."""
-        return self._spec.grid
+        """Clocks that the preset lists, and its power limits."""
+        limits = PowerLimitRange(
+            least_w=self._spec.least_power_limit_w, found_w=self._spec.default_power_limit_w
+        )
+        return replace(self._spec.grid, power_limits=limits)
+
+    def knob_state(self) -> KnobState:
+        """The power limit that the board came with or was asked for. Raises DeviceLost."""
+        self._board.check()
+        limit_w = self._board.point.power_limit_w
+        return KnobState(power_limit_w=limit_w or self._spec.default_power_limit_w)
 
     def sample(self) -> GpuSample:
         """Read every sensor. Raises DeviceLost."""
@@ -109,7 +125,7 @@ class VirtualGpu:
         self._spec.check_point(point)
         self._board.want(point)
 
-    def reset(self) -> None:
+    def reset(self, found: KnobState | None = None) -> None:  # noqa: ARG002 - found as it came
         """Give every knob back. Raises NotPermitted, DeviceLost."""
         self._check_control()
         self._board.want(AUTO)
@@ -284,6 +300,7 @@ def _identity(spec: GpuSpec, options: VirtualOptions) -> GpuIdentity:
         name=spec.name,
         uuid=f"GPU-virtual-{options.preset}-{options.seed}",
         is_simulated=True,
+        is_in_process=True,
         caveats=tuple(caveats),
     )
 
