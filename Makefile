@@ -4,7 +4,7 @@ BIN := .venv/bin
 # pip's own index settings are the user's affair; the pins name versions only.
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test test-integrations lint docs calibrate studies bench figure schemas lock clean
+.PHONY: demo test test-integrations fake-nvml lint docs calibrate studies bench figure schemas lock clean
 
 .venv/pip.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -30,10 +30,21 @@ demo: .venv/run.stamp
 	$(BIN)/joulewise tune --max-slowdown 0.6% --out runs/demo
 	@echo 'To go on: . .venv/bin/activate; joulewise --help'
 
-test: .venv/dev.stamp
+test: .venv/dev.stamp fake-nvml
 	$(BIN)/python -m pytest -m "not integration" -n 2 --dist worksteal
 
-test-integrations: .venv/dev.stamp
+# Frameworks and foreign clients come on top of what the core tests need.
+.venv/integrations.stamp: .venv/dev.stamp requirements-integrations.txt
+	$(PIP) install --quiet -r requirements-integrations.txt
+	@touch $@
+
+# A fake NVIDIA driver: libnvidia-ml.so.1 with the physics of the virtual GPUs, for LD_LIBRARY_PATH.
+fake-nvml: .venv/run.stamp
+	@command -v gcc >/dev/null || \
+	  { echo "gcc is missing; on Debian: apt-get install gcc libc6-dev"; exit 1; }
+	@$(MAKE) -s -C tools/fake-nvml PYTHON=$(CURDIR)/$(BIN)/python OUT=$(CURDIR)/build/fake-nvml
+
+test-integrations: .venv/integrations.stamp fake-nvml
 	$(BIN)/python -m pytest -m integration -n 2 --dist worksteal
 
 lint: .venv/dev.stamp docs

@@ -1,0 +1,1 @@
+"""Hardware behind the ports of the domain."""

@@ -1,0 +1,1 @@
+"""Thin rims to frameworks: optional, imported only where used."""
