@@ -14,6 +14,7 @@ from joulewise.domain.caveats import Caveat
 from joulewise.domain.measurement import GpuSample, IterationTiming, LoopTiming
 from joulewise.domain.plan import PlannedLaunch, PlannedRequest
 from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint
+from joulewise.domain.workload import Workload
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all); the CLI draws a bar from it."""
@@ -211,6 +212,21 @@ class IterationRunner(Protocol):
 
         Raises InputError for no launches, an unknown kernel, or a request outside the
         launches; MeasurementError where something else runs.
+        """
+        ...
+
+
+class HardwareRunners(Protocol):
+    """Runs the kernels of a workload on real GPUs, where an optional dependency can."""
+
+    def open(
+        self, identity: GpuIdentity, index: int, workload: Workload, timer: Timer
+    ) -> tuple[KernelRunner, IterationRunner | None, ClockTracer | None]:
+        """What runs kernels and iterations on this GPU, and what sees its clock from inside.
+
+        `index` is the GPU's number for the driver, and `timer` the time that it lives in.
+        Raises NotSupported, with a hint, where the dependency is missing or does not see this
+        GPU; InputError for a workload that does not say what its kernels do.
         """
         ...
 

@@ -47,6 +47,7 @@ LABELS = (
     "micro_batch",
     "launch_index",
     "launches_index",
+    "index",
     "first_launch",
     "last_launch",
 )

@@ -50,6 +50,7 @@ class VirtualOptions:
     """A parsed device string; `None` leaves a value to the preset or to the noise level."""
 
     preset: str
+    prefix: str = PREFIX
     noise: str = "default"
     seed: int = 0
     shift_ratio: float | None = None
@@ -86,7 +87,7 @@ class VirtualOptions:
             "counter_reset": _text(self.counter_reset_s),
         }
         options = [f"{name}={text}" for name, text in texts.items() if text is not None]
-        return f"{PREFIX}:{','.join([self.preset, *options])}"
+        return f"{self.prefix}:{','.join([self.preset, *options])}"
 
     @property
     def noise_level(self) -> NoiseLevel:

@@ -1,13 +1,14 @@
-"""What each kernel does at each point, from the physics, computed once per point."""
+"""What each kernel does at each point: the port of a virtual board, and the physics behind it."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from joulewise.domain.errors import InputError
-from joulewise.domain.points import OperatingPoint
+from joulewise.domain.points import ClockGrid, OperatingPoint, PowerLimitRange
 from joulewise.domain.workload import KernelWork
 from joulewise.simulator.physics import SteadyTable, idle_power_w, steady_state
 from joulewise.simulator.spec import GpuSpec
@@ -20,19 +21,54 @@ _CLOCK_SLACK_RATIO = 1e-9
 class Operation:
     """A kernel that runs back to back (or nothing) at one point, at thermal equilibrium.
 
-    `time_s` is the time per launch, 0 when idle; the clocks are as the board reports them.
+    `time_s` is the time per launch, 0 when idle; the clocks are as the board reports them,
+    `None` where it cannot tell. `is_power_known` is false where a recording says nothing of
+    the power; `power_w` is then 0 and no meter shows it. `temp_c` is a recorded temperature.
     """
 
     time_s: float
     power_w: float
-    sm_clock_mhz: int
-    mem_clock_mhz: int
+    sm_clock_mhz: int | None
+    mem_clock_mhz: int | None
     is_power_capped: bool
     is_throttled: bool = False
+    is_power_known: bool = True
+    temp_c: float | None = None
+
+
+class OperationTable(Protocol):
+    """What a virtual board asks of the physics, or of a recording."""
+
+    @property
+    def kernels(self) -> tuple[str, ...]: ...
+
+    def grid(self) -> ClockGrid:
+        """Clocks and power limits that the device takes."""
+        ...
+
+    def check_point(self, point: OperatingPoint) -> None:
+        """Raise NotSupported for a point that the device does not take."""
+        ...
+
+    def check_kernel(self, kernel: str) -> None:
+        """Raise InputError for a kernel that is not known."""
+        ...
+
+    def running(self, kernel: str, point: OperatingPoint) -> Operation:
+        """The kernel at the point. Raises NotSupported where nothing tells what it does there."""
+        ...
+
+    def throttled(self, kernel: str, point: OperatingPoint, power_w: float) -> Operation:
+        """The kernel at the point with its power held down to `power_w` by heat."""
+        ...
+
+    def idle(self, point: OperatingPoint) -> Operation:
+        """Nothing running at the point."""
+        ...
 
 
 class Operations:
-    """All operations of one set of works on one GPU.
+    """All operations of one set of works on one GPU, an `OperationTable` made of physics.
 
     A point is always computed for all works at once, so that a cell has the same bits
     whichever cell of its point is asked for first.
@@ -50,6 +86,17 @@ class Operations:
         self._tables: dict[OperatingPoint, SteadyTable] = {}
         self._cells: dict[tuple[str, OperatingPoint], Operation] = {}
         self._idle: dict[OperatingPoint, Operation] = {}
+
+    def grid(self) -> ClockGrid:
+        """Clocks that the preset lists, and its power limits."""
+        limits = PowerLimitRange(
+            least_w=self.spec.least_power_limit_w, found_w=self.spec.default_power_limit_w
+        )
+        return replace(self.spec.grid, power_limits=limits)
+
+    def check_point(self, point: OperatingPoint) -> None:
+        """Raise NotSupported for a clock that is not listed or a limit out of range."""
+        self.spec.check_point(point)
 
     def check_kernel(self, kernel: str) -> None:
         """Raise InputError for a kernel that has no work here."""

@@ -43,7 +43,9 @@ class ThermalSpec:
         return self.ambient_c + self.resistance_c_per_w * power_w
 
     def slowdown_power_w(self) -> float:
-        """Power that holds the board at its slowdown temperature."""
+        """Power that holds the board at its slowdown temperature; infinite where none heats it."""
+        if not self.resistance_c_per_w:
+            return math.inf
         return max(0.0, (self.slowdown_temp_c - self.ambient_c) / self.resistance_c_per_w)
 
     def drift_time_constant_s(self) -> float:

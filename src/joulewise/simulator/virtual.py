@@ -5,26 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import MeasurementError, NotPermitted
 from joulewise.domain.measurement import GpuSample, LoopTiming
 from joulewise.domain.plan import PlannedLaunch, PlannedRequest
-from joulewise.domain.points import (
-    AUTO,
-    ClockGrid,
-    KnobState,
-    OperatingPoint,
-    PowerLimitRange,
-)
+from joulewise.domain.points import AUTO, ClockGrid, KnobState, OperatingPoint
 from joulewise.domain.ports import GpuIdentity, IterationLoop, KernelLoop
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import KernelWork
+from joulewise.simulator.boards import board_of
 from joulewise.simulator.device_string import VirtualOptions, is_virtual, parse_device
 from joulewise.simulator.noise import QUIET, WindowKey, window_noise
-from joulewise.simulator.operations import Operations
+from joulewise.simulator.operations import Operations, OperationTable
 from joulewise.simulator.presets import preset
 from joulewise.simulator.spec import GpuSpec
 from joulewise.simulator.virtual_board import VirtualBoard
@@ -51,10 +45,10 @@ def open_virtual(
     options = parse_device(device)
     spec = preset(options.preset)
     operations = Operations(spec, works)
-    board = VirtualBoard(operations, options, transition)
+    board = VirtualBoard(operations, board_of(options), options, transition)
     runner = VirtualRunner(operations, board, options)
     return DeviceSession(
-        gpu=VirtualGpu(spec, board, options),
+        gpu=VirtualGpu(operations, board, options, _identity(spec, options)),
         runner=runner,
         iterations=runner,
         transition=board.driver.transition,
@@ -62,14 +56,20 @@ def open_virtual(
 
 
 class VirtualGpu:
-    """A `Gpu` made of physics."""
+    """A `Gpu` made of physics, or of what a table of operations says."""
 
-    def __init__(self, spec: GpuSpec, board: VirtualBoard, options: VirtualOptions) -> None:
+    def __init__(
+        self,
+        operations: OperationTable,
+        board: VirtualBoard,
+        options: VirtualOptions,
+        identity: GpuIdentity,
+    ) -> None:
         """Show this board under its device string."""
-        self._spec = spec
+        self._operations = operations
         self._board = board
         self._options = options
-        self._identity = _identity(spec, options)
+        self._identity = identity
 
     @property
     def identity(self) -> GpuIdentity:
@@ -82,17 +82,15 @@ class VirtualGpu:
         return seconds(self._board.counter.period_units)
 
     def clock_grid(self) -> ClockGrid:
-        """Clocks that the preset lists, and its power limits."""
-        limits = PowerLimitRange(
-            least_w=self._spec.least_power_limit_w, found_w=self._spec.default_power_limit_w
-        )
-        return replace(self._spec.grid, power_limits=limits)
+        """Clocks that are listed, and power limits."""
+        return self._operations.grid()
 
     def knob_state(self) -> KnobState:
-        """The power limit that the board came with or was asked for. Raises DeviceLost."""
+        """The power limit in force: the one asked for, or that found. Raises DeviceLost."""
         self._board.check()
-        limit_w = self._board.point.power_limit_w
-        return KnobState(power_limit_w=limit_w or self._spec.default_power_limit_w)
+        limits = self._operations.grid().power_limits
+        found_w = None if limits is None else limits.found_w
+        return KnobState(power_limit_w=self._board.point.power_limit_w or found_w)
 
     def sample(self) -> GpuSample:
         """Read every sensor. Raises DeviceLost."""
@@ -122,7 +120,7 @@ class VirtualGpu:
     def request(self, point: OperatingPoint) -> None:
         """Ask for a point. Raises NotPermitted, NotSupported, DeviceLost."""
         self._check_control()
-        self._spec.check_point(point)
+        self._operations.check_point(point)
         self._board.want(point)
 
     def reset(self, found: KnobState | None = None) -> None:  # noqa: ARG002 - found as it came
@@ -134,7 +132,7 @@ class VirtualGpu:
         self._board.check()
         if self._options.is_control_denied:
             raise NotPermitted(
-                f"{self._spec.name}: this account may not set clocks",
+                f"{self._identity.name}: this account may not set clocks",
                 hint="Open the virtual device without control=denied; "
                 "on hardware, run as root or through the control service.",
             )
@@ -144,7 +142,7 @@ class VirtualRunner:
     """A `KernelRunner` and an `IterationRunner` on one virtual board."""
 
     def __init__(
-        self, operations: Operations, board: VirtualBoard, options: VirtualOptions
+        self, operations: OperationTable, board: VirtualBoard, options: VirtualOptions
     ) -> None:
         """Run the kernels of these operations."""
         self._operations = operations
@@ -177,8 +175,8 @@ class VirtualRunner:
         self._operations.check_kernel(kernel)
         with self._alone(repr(kernel)):
             loop = VirtualLoop(self._board, self._options, kernel, run)
-            self._board.load(kernel)
             try:
+                self._board.load(kernel)
                 yield loop
             finally:
                 loop.close()

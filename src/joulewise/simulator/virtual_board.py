@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.transition import TransitionModel
-from joulewise.simulator.boards import board_of
+from joulewise.simulator.boards import BoardSpec
 from joulewise.simulator.clock_driver import ClockDriver, board_transition
 from joulewise.simulator.device_string import VirtualOptions
 from joulewise.simulator.noise import QUIET, WindowNoise, board_gain
-from joulewise.simulator.operations import Operation, Operations
+from joulewise.simulator.operations import Operation, OperationTable
 from joulewise.simulator.outside import Outside
 from joulewise.simulator.playback import Playback
 from joulewise.simulator.sensors import EnergyCounter, PowerMeter, Stretch
@@ -47,7 +47,8 @@ class VirtualBoard:
 
     def __init__(
         self,
-        operations: Operations,
+        operations: OperationTable,
+        spec: BoardSpec,
         options: VirtualOptions,
         transition: TransitionModel | None = None,
     ) -> None:
@@ -55,7 +56,7 @@ class VirtualBoard:
         self._operations = operations
         self.driver = ClockDriver(board_transition(options, transition))
         """Which point is in force, and what changing it costs."""
-        self._spec = board_of(options)
+        self._spec = spec
         self._gain_ratio = board_gain(options.noise_level, options.seed)
         self._outside = Outside(options)
         self._kernel: str | None = None

@@ -10,7 +10,7 @@ from joulewise.domain.plan import PlannedLaunch, PlannedRequest
 from joulewise.domain.points import OperatingPoint
 from joulewise.simulator.device_string import VirtualOptions
 from joulewise.simulator.noise import WindowKey, WindowNoise, window_noise
-from joulewise.simulator.operations import Operations
+from joulewise.simulator.operations import OperationTable
 from joulewise.simulator.playback import CellNoise, PlannedRun, Playback, Progress, no_noise
 from joulewise.simulator.virtual_board import VirtualBoard
 from joulewise.simulator.virtual_time import duration_units, seconds, units
@@ -26,7 +26,7 @@ class VirtualIterationLoop:
     def __init__(  # noqa: PLR0913 - where, how, what runs and what it asks for
         self,
         board: VirtualBoard,
-        operations: Operations,
+        operations: OperationTable,
         options: VirtualOptions,
         launches: Sequence[PlannedLaunch],
         requests: Sequence[PlannedRequest],
@@ -151,7 +151,7 @@ class VirtualIterationLoop:
 
 
 def check_iteration(
-    operations: Operations,
+    operations: OperationTable,
     launches: Sequence[PlannedLaunch],
     requests: Sequence[PlannedRequest],
 ) -> None:
@@ -169,7 +169,7 @@ def check_iteration(
             )
     points = [*(launch.point for launch in launches), *(one.point for one in requests)]
     for point in dict.fromkeys(points):
-        operations.spec.check_point(point)
+        operations.check_point(point)
 
 
 def _between(start: Progress, end: Progress) -> IterationTiming:

@@ -1,0 +1,187 @@
+"""What a traced change of the SM clock shows: the call, the lag and the stall.
+
+A micro-kernel counts SM cycles while somebody asks for another clock. Where cycles are missing
+the GPU stood still; with those times taken out, the pace of cycles is the clock in force. The
+approach, pace before, pace after, moment of change, is that of Velicka et al., arXiv
+2502.20075, with cycles in place of timed loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulewise.domain.errors import MeasurementError
+from joulewise.domain.ports import ClockTrace
+
+FloatArray = NDArray[np.float64]
+
+_HZ_PER_MHZ = 1e6
+# An interval with fewer cycles than this part of what the slower clock gives lost time.
+_STANDSTILL_RATIO = 0.5
+# The clocks before and after are those of the ends of a trace.
+_END_RATIO = 0.25
+_FEWEST_INTERVALS_COUNT = 8
+# The pace is taken over so long that the timer's steps move it by a quarter of what is allowed.
+_DOUBT_COUNT = 4.0
+# A trace that only just settled may not have settled at all.
+_SETTLED_WITHIN_RATIO = 1.0 - _END_RATIO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedChange:
+    """One change of the SM clock as the GPU itself saw it.
+
+    `call_s` is how long the call blocked. `lag_s` is the time from asking until the pace of
+    cycles stays at its new value, standstills taken out; `None` where it does not settle
+    within the trace. `stall_s` is the time without cycles, and `resolution_s` what of it
+    could not be seen.
+    """
+
+    call_s: float
+    lag_s: float | None
+    stall_s: float
+    resolution_s: float
+    before_mhz: float
+    after_mhz: float
+
+
+def traced_change(trace: ClockTrace, *, within_mhz: float) -> TracedChange:
+    """Read call, lag and stall from a trace.
+
+    Args:
+        trace: Times (s) and SM cycles, both ascending, with readings before and after the call.
+        within_mhz: How near to its new value the pace has to stay: half a step of the clocks
+            that the device lists (`half_step_mhz`).
+
+    Raises:
+        MeasurementError: too few readings before or after the call, or ones that go back.
+    """
+    times_s, cycles = _checked(trace)
+    steps_s = np.diff(times_s)
+    paces_mhz = np.diff(cycles) / steps_s / _HZ_PER_MHZ
+    is_before = times_s[1:] <= trace.asked_s
+    if min(is_before.sum(), (~is_before).sum()) < _FEWEST_INTERVALS_COUNT:
+        raise MeasurementError(
+            "the trace of the clock has too few readings around the call",
+            hint="Trace for longer before and after it.",
+        )
+    before_mhz = _end_pace_mhz(times_s[1:][is_before], cycles[1:][is_before], is_last=True)
+    after_mhz = _end_pace_mhz(times_s[1:][~is_before], cycles[1:][~is_before], is_last=True)
+    missing_s = _missing_s(steps_s, paces_mhz, min(before_mhz, after_mhz))
+    missing_s[is_before] = 0.0
+    working_s = times_s.copy()
+    working_s[1:] -= np.cumsum(missing_s)
+    return TracedChange(
+        call_s=trace.returned_s - trace.asked_s,
+        lag_s=_lag_s(working_s, cycles, trace.asked_s, after_mhz, within_mhz),
+        stall_s=float(missing_s.sum()),
+        resolution_s=2.0 * float(np.median(steps_s)),
+        before_mhz=before_mhz,
+        after_mhz=after_mhz,
+    )
+
+
+def pace_mhz(trace: ClockTrace) -> float:
+    """The SM clock at the end of a trace. Raises MeasurementError as `traced_change` does."""
+    times_s, cycles = _checked(trace)
+    return _end_pace_mhz(times_s, cycles, is_last=True)
+
+
+def half_step_mhz(listed_mhz: Sequence[int], clock_mhz: float) -> float:
+    """Half the distance between the two listed clocks around this one, or nearest to it.
+
+    Raises MeasurementError where the device lists fewer than two clocks.
+    """
+    listed = sorted(set(listed_mhz))
+    if len(listed) < 2:  # noqa: PLR2004 - a step lies between two
+        raise MeasurementError("a device with a single SM clock changes to no other")
+    above = int(np.clip(np.searchsorted(listed, clock_mhz), 1, len(listed) - 1))
+    return (listed[above] - listed[above - 1]) / 2.0
+
+
+def _checked(trace: ClockTrace) -> tuple[FloatArray, FloatArray]:
+    """Readings at distinct times: a coarse timer gives the same one twice."""
+    times_s, cycles = trace.times_s, trace.cycles
+    if times_s.shape != cycles.shape or times_s.ndim != 1 or times_s.size <= 1:
+        raise MeasurementError("a trace of the clock needs one number of cycles for each time")
+    if np.any(np.diff(times_s) < 0) or np.any(np.diff(cycles) < 0):
+        raise MeasurementError("the trace of the clock goes back")
+    is_new = np.concatenate(([True], np.diff(times_s) > 0))
+    if is_new.sum() <= _FEWEST_INTERVALS_COUNT:
+        raise MeasurementError("the trace of the clock has too few readings")
+    return times_s[is_new], cycles[is_new]
+
+
+def _end_pace_mhz(times_s: FloatArray, cycles: FloatArray, *, is_last: bool) -> float:
+    """Mean clock over the last (or first) part of these readings."""
+    count = max(2, int(times_s.size * _END_RATIO))
+    part = slice(-count, None) if is_last else slice(0, count)
+    times_s, cycles = times_s[part], cycles[part]
+    return float((cycles[-1] - cycles[0]) / (times_s[-1] - times_s[0])) / _HZ_PER_MHZ
+
+
+def _missing_s(steps_s: FloatArray, paces_mhz: FloatArray, slower_mhz: float) -> FloatArray:
+    """Time without cycles in each interval.
+
+    The intervals beside a standstill may hold its ends, so their cycles are counted, too, at
+    the pace of the nearest interval that holds none of it.
+    """
+    missing_s = np.zeros_like(steps_s)
+    is_still = paces_mhz < _STANDSTILL_RATIO * slower_mhz
+    if not is_still.any():
+        return missing_s
+    is_touched = is_still.copy()
+    is_touched[:-1] |= is_still[1:]
+    is_touched[1:] |= is_still[:-1]
+    clean = np.flatnonzero(~is_touched)
+    touched = np.flatnonzero(is_touched)
+    if not clean.size:
+        return missing_s
+    after = np.searchsorted(clean, touched)
+    left = clean[np.clip(after - 1, 0, clean.size - 1)]
+    right = clean[np.clip(after, 0, clean.size - 1)]
+    nearest = np.where(touched - left <= right - touched, left, right)
+    worked_s = paces_mhz[touched] * steps_s[touched] / paces_mhz[nearest]
+    missing_s[touched] = np.clip(steps_s[touched] - worked_s, 0.0, None)
+    return missing_s
+
+
+def _lag_s(
+    working_s: FloatArray, cycles: FloatArray, asked_s: float, after_mhz: float, within_mhz: float
+) -> float | None:
+    """From asking until the pace stays within so much of its new value."""
+    if after_mhz <= 0:
+        return None
+    stride = _stride(working_s, cycles, after_mhz, within_mhz)
+    spans_s = working_s[stride:] - working_s[:-stride]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        paces_mhz = (cycles[stride:] - cycles[:-stride]) / spans_s / _HZ_PER_MHZ
+    is_off = (spans_s > 0) & (np.abs(paces_mhz - after_mhz) > within_mhz)
+    begins_s = working_s[:-stride]
+    off = np.flatnonzero(is_off & (begins_s >= asked_s))
+    if not off.size:
+        return 0.0
+    settled = int(off[-1]) + 1
+    end_s = working_s[-1]
+    if settled >= begins_s.size or begins_s[settled] - asked_s > _SETTLED_WITHIN_RATIO * (
+        end_s - asked_s
+    ):
+        return None
+    return float(begins_s[settled] - asked_s)
+
+
+def _stride(
+    working_s: FloatArray, cycles: FloatArray, after_mhz: float, within_mhz: float
+) -> int:
+    """Over how many readings to take the pace, from how the settled part scatters."""
+    count = max(_FEWEST_INTERVALS_COUNT, int(working_s.size * _END_RATIO / 2))
+    times_s, counted = working_s[-count:], cycles[-count:]
+    off_s = times_s - counted / (after_mhz * _HZ_PER_MHZ)
+    jitter_s = float(np.std(off_s - np.linspace(off_s[0], off_s[-1], count)))
+    span_s = _DOUBT_COUNT * np.sqrt(2.0) * jitter_s * after_mhz / within_mhz
+    step_s = (times_s[-1] - times_s[0]) / (count - 1)
+    return int(np.clip(np.ceil(span_s / step_s), 1, max(1, working_s.size // 8)))
