@@ -33,7 +33,7 @@ def test_every_stage_of_a_run_prints_a_result(joulewise: Joulewise) -> None:
         ("report", ".", "--json"),
         ("replay", "plan.json", "--json"),
         ("transition-cost", "sweep.parquet", "--latencies", "0,1ms", "--json"),
-        ("measure-transitions", "--device", QUIET, "--sm-clocks", "840,1155", "--json"),
+        ("probe", "transitions", "--device", QUIET, "--sm-clocks", "840,1155", "--json"),
         ("transitions", "--json"),
         ("tune", "--out", "run", "--pairs", "2", *few),
         ("devices", "--json"),

@@ -122,7 +122,7 @@ def test_what_a_change_costs_is_measured_and_planned_with(
 ) -> None:
     device = f"{QUIET},stall=2ms,lag=5ms"
     said = joulewise(
-        *("measure-transitions", "--device", device, "--sm-clocks", "840,1155"),
+        *("probe", "transitions", "--device", device, "--sm-clocks", "840,1155"),
         *("--mem-clocks", "9501", "--out", "own.json"),
     )
     model = read_transition(Path("own.json"))
@@ -144,7 +144,7 @@ def test_a_measured_model_is_trusted_on_its_device_for_the_clocks_measured(
 ) -> None:
     device = f"{QUIET},stall=0.5ms,lag=5ms"
     joulewise(
-        *("measure-transitions", "--device", device, "--sm-clocks", "1680"),
+        *("probe", "transitions", "--device", device, "--sm-clocks", "1680"),
         *("--mem-clocks", "9501,5001", "--out", "own.json"),
     )
     document = json.loads(Path("own.json").read_text(encoding="utf-8"))
@@ -171,9 +171,9 @@ def test_a_measured_model_is_trusted_on_its_device_for_the_clocks_measured(
     [
         (("replay", "none.json"), None),
         (("replay", "plan.json", "--iterations", "0"), "iterations"),
-        (("measure-transitions", "--kernel", "nonsense"), "kernel"),
-        (("measure-transitions", "--sm-clocks", "1681"), "sm-clocks"),
-        (("measure-transitions", "--device", "virtual:rtx9090"), "device"),
+        (("probe", "transitions", "--kernel", "nonsense"), "kernel"),
+        (("probe", "transitions", "--sm-clocks", "1681"), "sm-clocks"),
+        (("probe", "transitions", "--device", "virtual:rtx9090"), "device"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(
@@ -189,7 +189,7 @@ def test_a_model_is_not_measured_over_the_workload(joulewise: Joulewise, tmp_pat
     path = tmp_path / "work.json"
     path.write_text("{}")
 
-    said = joulewise("measure-transitions", "--workload", path, "--out", path, "--json")
+    said = joulewise("probe", "transitions", "--workload", path, "--out", path, "--json")
 
     assert (1, str(path)) == (said.code, said.document["file"])
     assert "{}" == path.read_text()

@@ -30,7 +30,7 @@ Caveats
   TransitionsAssumed: Every latency of the table is assumed, and the same for every change. The 60 W
   during a stall are assumed as well.
     What a change of clocks costs differs between GPUs, drivers and clocks. Measure it on the device
-    with joulewise measure-transitions.
+    with joulewise probe transitions.
   NoUncertainty: The table has no standard deviations.
     Without scatter in the table, lucky outliers cannot be told from good points. Measure each cell
     more than once and keep the standard deviation.

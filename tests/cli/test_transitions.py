@@ -40,7 +40,7 @@ Caveats
   TransitionsAssumed: The plan changes clocks 2 times an iteration; each change is taken to cost
   what the model 'stall=10ms,power=60' says.
     What a change of clocks costs differs between GPUs, drivers and clocks. Measure it on the device
-    with joulewise measure-transitions.
+    with joulewise probe transitions.
   WorkloadAssumed: No workload is given: each kernel is taken to run once, in the order of the
   table.
     What changes of clocks cost hangs on which kernel follows which, and how often. Name the
@@ -127,7 +127,7 @@ def test_a_plan_that_changes_nothing_has_no_doubt_about_changes(
 
 
 def test_the_defaults_of_measuring_changes_are_its_own(joulewise: Joulewise) -> None:
-    told = " ".join(joulewise("measure-transitions", "--help").out.split())
+    told = " ".join(joulewise("probe", "transitions", "--help").out.split())
 
     assert "two in the middle" in told
     assert "ten spread evenly" not in told

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,23 +17,30 @@ import pytest
 from joulewise.control.lease import hold
 from joulewise.domain.errors import BusyError
 from joulewise.domain.measurement import GpuSample
-from joulewise.domain.points import AUTO, ClockGrid, OperatingPoint
+from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint, PowerLimitRange
 from joulewise.domain.ports import GpuIdentity
 
-LOW = OperatingPoint(sm_clock_mhz=1200, mem_clock_mhz=5001)
+LOW = OperatingPoint(sm_clock_mhz=1200, mem_clock_mhz=5001, power_limit_w=200.0)
+FOUND_W = 320.0
+AS_FOUND = OperatingPoint(power_limit_w=FOUND_W)
 PATIENCE_S = 30.0
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="kills processes as Unix does")
 
 
 class FileGpu:
-    """A GPU whose clocks outlive the processes that set them: they are kept in a file."""
+    """A GPU whose knobs outlive the processes that set them: they are kept in a file.
+
+    Its limit was lowered to `FOUND_W` before anybody came, so that the highest is not the one
+    to go back to.
+    """
 
     identity = GpuIdentity(spec="file", name="File GPU", uuid="GPU-file", is_simulated=False)
     energy_counter_period_s = 0.1
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._found_w = self._limit_w()
 
     def label(self) -> str:
         """The point in force."""
@@ -43,7 +51,13 @@ class FileGpu:
         return self._state()
 
     def clock_grid(self) -> ClockGrid:
-        return ClockGrid(sm_clocks_mhz=(1200, 1500), mem_clocks_mhz=(5001, 9501))
+        limits = PowerLimitRange(least_w=100.0, found_w=self._limit_w())
+        return ClockGrid(
+            sm_clocks_mhz=(1200, 1500), mem_clocks_mhz=(5001, 9501), power_limits=limits
+        )
+
+    def knob_state(self) -> KnobState:
+        return KnobState(power_limit_w=self._limit_w())
 
     def sample(self) -> GpuSample:
         return GpuSample(
@@ -68,17 +82,23 @@ class FileGpu:
     def request(self, point: OperatingPoint) -> None:
         self._set(point)
 
-    def reset(self) -> None:
-        self._set(AUTO)
+    def reset(self, found: KnobState | None = None) -> None:
+        limit_w = self._found_w if found is None else found.power_limit_w
+        self._set(OperatingPoint(power_limit_w=limit_w))
 
     def _set(self, point: OperatingPoint) -> None:
+        limit_w = point.power_limit_w or self._found_w
+        set_point = replace(point, power_limit_w=limit_w)
         beside = self._path.with_suffix(".new")
-        beside.write_text(json.dumps([*self._state(), point.label]), encoding="utf-8")
+        beside.write_text(json.dumps([*self._state(), set_point.label]), encoding="utf-8")
         beside.replace(self._path)
+
+    def _limit_w(self) -> float:
+        return float(self.label().partition("@")[2].removesuffix("W"))
 
     def _state(self) -> list[str]:
         if not self._path.exists():
-            return [AUTO.label]
+            return [AS_FOUND.label]
         labels: list[str] = json.loads(self._path.read_text(encoding="utf-8"))
         return labels
 
@@ -123,10 +143,10 @@ def test_clocks_left_by_a_killed_process_are_reset_by_the_next_lease(tmp_path: P
     gpu = _gpu(tmp_path)
     assert gpu.label() == LOW.label
     with hold(gpu, state_dir=_state(tmp_path)):
-        assert gpu.label() == AUTO.label
+        assert gpu.label() == AS_FOUND.label
     with hold(gpu, state_dir=_state(tmp_path)):
         pass
-    assert gpu.history() == [AUTO.label, LOW.label, AUTO.label]
+    assert gpu.history() == [AS_FOUND.label, LOW.label, AS_FOUND.label]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +159,7 @@ def test_a_process_ended_by_a_signal_gives_its_clocks_back(
     holder = Holder(tmp_path, "wait")
     holder.wait_until_holding()
     assert holder.end(number) == status
-    assert _gpu(tmp_path).label() == AUTO.label
+    assert _gpu(tmp_path).label() == AS_FOUND.label
     assert list(_state(tmp_path).glob("*.journal.json")) == []
 
 
@@ -148,7 +168,7 @@ def test_a_process_that_ends_by_itself_gives_its_clocks_back(way: str, tmp_path:
     holder = Holder(tmp_path, way)
     holder.wait_until_holding()
     assert holder.join() == {"error": 1, "exit": 3, "thread": 0}[way]
-    assert _gpu(tmp_path).history()[-2:] == [LOW.label, AUTO.label]
+    assert _gpu(tmp_path).history()[-2:] == [LOW.label, AS_FOUND.label]
 
 
 def test_a_forked_child_does_not_end_its_parents_lease(tmp_path: Path) -> None:
@@ -156,7 +176,7 @@ def test_a_forked_child_does_not_end_its_parents_lease(tmp_path: Path) -> None:
     holder.wait_until_holding()
     assert _gpu(tmp_path).label() == LOW.label
     assert holder.end(signal.SIGTERM) == 128 + 15
-    assert _gpu(tmp_path).label() == AUTO.label
+    assert _gpu(tmp_path).label() == AS_FOUND.label
 
 
 def test_a_second_process_is_refused_and_told_who_holds_the_gpu(tmp_path: Path) -> None:
@@ -183,7 +203,7 @@ def test_killed_while_setting_clocks_over_and_over_nothing_stays_set(
     holder.end(signal.SIGKILL)
     gpu = _gpu(tmp_path)
     with hold(gpu, state_dir=_state(tmp_path)):
-        assert gpu.label() == AUTO.label
+        assert gpu.label() == AS_FOUND.label
 
 
 def _hold_badly(folder: Path, way: str) -> None:

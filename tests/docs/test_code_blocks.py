@@ -1,7 +1,8 @@
 """Every code block in the README and in the docs runs, in order, in one folder per page.
 
 * `console`, `bash`, `sh`: lines after `$` are run, in console blocks the lines below a command
-  are what it prints (`...` stands for anything); `make` is only checked to know its target.
+  are what it prints (`...` stands for anything); `make` is only checked to know its target,
+  but for `make fake-nvml`. `export NAME=VALUE` holds for the rest of the page.
 * `python`: doctest. `json`: a workload file where it holds launches. `csv`: a sweep.
 * a `code-block` with a caption is a file that the reader saves; `text` is a picture.
 """
@@ -15,7 +16,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,7 +84,14 @@ def commands(block: Block) -> Iterator[Command]:
             yield Command(line=line[2:].split(" # ")[0].strip(), printed="\n".join(printed))
 
 
-def _run(command: Command, folder: Path) -> None:
+def exported(line: str, folder: Path) -> dict[str, str]:
+    """What an `export` line sets; the reader stands in the repository, the test does not."""
+    pairs = (word.partition("=") for word in shlex.split(line.removeprefix("export ")))
+    named = {name: value.replace("$PWD", str(REPOSITORY)) for name, _, value in pairs}
+    return {"FAKE_NVML_STATE": str(folder / "fake-nvml.state"), **named}
+
+
+def _run(command: Command, folder: Path, environment: Mapping[str, str] | None = None) -> None:
     if command.line.startswith(FOR_PEOPLE_ONLY):
         return
     if command.line.startswith("make "):
@@ -96,7 +104,12 @@ def _run(command: Command, folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "joulewise", *arguments],
         cwd=folder,
-        env={**os.environ, "COLUMNS": "100", "XDG_STATE_HOME": str(folder / "state")},
+        env={
+            **os.environ,
+            "COLUMNS": "100",
+            "XDG_STATE_HOME": str(folder / "state"),
+            **(environment or {}),
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -109,6 +122,15 @@ def _run(command: Command, folder: Path) -> None:
         assert doctest.OutputChecker().check_output(command.printed, done.stdout, options), (
             f"{command.line} prints\n{done.stdout}"
         )
+
+
+def _run_shell(block: Block, folder: Path, environment: dict[str, str]) -> None:
+    """Run its commands; what one exports stays in `environment` for the rest of the page."""
+    for command in commands(block):
+        if command.line.startswith("export "):
+            environment |= exported(command.line, folder)
+        else:
+            _run(command, folder, environment)
 
 
 def _run_python(text: str, folder: Path) -> None:
@@ -143,13 +165,15 @@ def _pages() -> Iterator[ParameterSet]:
 
 
 @pytest.mark.parametrize("page", tuple(_pages()))
-def test_every_code_block_runs(page: Path, tmp_path: Path) -> None:
+def test_every_code_block_runs(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    environment: dict[str, str] = {}
     for block in blocks(page):
         if block.file is not None:
             (tmp_path / block.file).write_text(block.text, encoding="utf-8")
         elif block.language in SHELLS:
-            for command in commands(block):
-                _run(command, tmp_path)
+            if "make fake-nvml" in block.text:
+                request.getfixturevalue("fake_library")
+            _run_shell(block, tmp_path, environment)
         elif block.language == "python":
             _run_python(block.text, tmp_path)
         elif block.language in {"json", "csv"}:
@@ -172,6 +196,13 @@ def test_blocks_are_found_with_their_files_and_commands(tmp_path: Path) -> None:
         Command(line="make demo", printed=""),
     ]
     assert file == Block(language="text", text="kernel\n", file="a.csv")
+
+
+def test_an_export_is_read_as_from_the_repository(tmp_path: Path) -> None:
+    said = exported("export LD_LIBRARY_PATH=$PWD/build/fake-nvml FAKE_NVML_TIME=virtual", tmp_path)
+
+    assert str(REPOSITORY / "build" / "fake-nvml") == said["LD_LIBRARY_PATH"]
+    assert "virtual" == said["FAKE_NVML_TIME"]
 
 
 def test_a_wrong_block_is_noticed(tmp_path: Path) -> None:

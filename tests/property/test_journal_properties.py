@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -12,9 +12,10 @@ from joulewise.control.lease import hold
 from joulewise.control.state import state_file
 from joulewise.domain.errors import DeviceError
 from joulewise.domain.measurement import GpuSample
-from joulewise.domain.points import AUTO, ClockGrid, OperatingPoint
+from joulewise.domain.points import AUTO, ClockGrid, KnobState, OperatingPoint
 from joulewise.domain.ports import GpuIdentity
 
+FOUND_W = 380.0
 KNOBS = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w")
 points = st.builds(
     OperatingPoint,
@@ -29,6 +30,7 @@ entries = st.builds(
     uuid=st.text(),
     holder=st.text(),
     touched=st.lists(st.sampled_from(KNOBS), unique=True).map(tuple),
+    found=st.none() | st.builds(KnobState, power_limit_w=st.none() | st.floats(1.0, 1000.0)),
 )
 
 
@@ -41,6 +43,9 @@ class ToyGpu:
     """Clocks that stay as set until reset, and a process that dies after so many steps."""
 
     point: OperatingPoint = AUTO
+    limit_w: float | None = FOUND_W
+    found_w: float | None = FOUND_W
+    """As this handle found the limit when it was opened."""
     steps_to_live: int | None = None
     refusals: int = 0
     resets: int = 0
@@ -53,6 +58,9 @@ class ToyGpu:
 
     def clock_grid(self) -> ClockGrid:
         return ClockGrid(sm_clocks_mhz=(1000,), mem_clocks_mhz=(1000,))
+
+    def knob_state(self) -> KnobState:
+        return KnobState(power_limit_w=self.limit_w)
 
     def sample(self) -> GpuSample:
         self._step()
@@ -77,16 +85,18 @@ class ToyGpu:
 
     def request(self, point: OperatingPoint) -> None:
         self._step()
-        self.point = point
+        self.point = replace(point, power_limit_w=None)
+        self.limit_w = point.power_limit_w or self.found_w
         self._step()
 
-    def reset(self) -> None:
+    def reset(self, found: KnobState | None = None) -> None:
         self._step()
         self.resets += 1
         if self.refusals:
             self.refusals -= 1
             raise DeviceError("not now")
         self.point = AUTO
+        self.limit_w = self.found_w if found is None else found.power_limit_w
         self._step()
 
     def _step(self) -> None:
@@ -115,10 +125,11 @@ def test_wherever_a_holder_dies_the_next_one_finds_clocks_with_the_driver(
     with tempfile.TemporaryDirectory() as folder:
         gpu = ToyGpu(steps_to_live=steps)
         _die_holding(gpu, Path(folder), asked)
-        gpu.steps_to_live = None
+        # Whoever comes next finds what was left, and knows no better.
+        gpu.steps_to_live, gpu.found_w = None, gpu.limit_w
         for _ in range(replays):
             with hold(gpu, state_dir=Path(folder)):
-                assert gpu.point == AUTO
+                assert (gpu.point, gpu.limit_w) == (AUTO, FOUND_W)
         assert not state_file(gpu.identity, Path(folder), ".journal.json").exists()
 
 

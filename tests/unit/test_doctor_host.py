@@ -130,7 +130,7 @@ def test_an_identical_map_of_users_is_no_initial_namespace(machine: Machine) -> 
     [("         0          0 4294967295\n", True), ("         0     100000      65536\n", False)],
 )
 def test_the_map_of_users_tells_where_the_namespace_does_not(
-    machine: Machine, users: str, is_initial: bool
+    machine: Machine, users: str, *, is_initial: bool
 ) -> None:
     machine.write({"proc/self/uid_map": users})
 

@@ -23,7 +23,7 @@ from joulewise.domain.errors import (
     NotSupported,
 )
 from joulewise.domain.measurement import GpuSample
-from joulewise.domain.points import AUTO, ClockGrid, OperatingPoint
+from joulewise.domain.points import AUTO, ClockGrid, KnobState, OperatingPoint
 from joulewise.domain.ports import Gpu, Lease
 from joulewise.simulator.virtual import open_virtual
 
@@ -33,20 +33,24 @@ posix_only = pytest.mark.skipif(os.name != "posix", reason="signals of Unix")
 
 
 class WatchedGpu:
-    """A virtual GPU that notes every touch; `is_simulated=False` lets it pass for hardware."""
+    """A virtual GPU that notes every touch; `is_shared` lets other processes reach it."""
 
-    def __init__(self, device: str = "virtual:rtx3080ti", *, is_simulated: bool = True) -> None:
+    def __init__(self, device: str = "virtual:rtx3080ti", *, is_shared: bool = False) -> None:
         self._gpu: Gpu = open_virtual(device, []).gpu
         self.touches: list[str] = []
+        self.given_back: list[KnobState | None] = []
         self.refusal: DeviceError | None = None
-        self.identity = replace(self._gpu.identity, is_simulated=is_simulated)
+        self.identity = replace(self._gpu.identity, is_in_process=not is_shared)
 
     @property
-    def energy_counter_period_s(self) -> float:
+    def energy_counter_period_s(self) -> float | None:
         return self._gpu.energy_counter_period_s
 
     def clock_grid(self) -> ClockGrid:
         return self._gpu.clock_grid()
+
+    def knob_state(self) -> KnobState:
+        return self._gpu.knob_state()
 
     def sample(self) -> GpuSample:
         self.touches.append("sample")
@@ -62,11 +66,12 @@ class WatchedGpu:
         self.touches.append(point.label)
         self._gpu.request(point)
 
-    def reset(self) -> None:
+    def reset(self, found: KnobState | None = None) -> None:
         self.touches.append("reset")
+        self.given_back.append(found)
         if self.refusal is not None:
             raise self.refusal
-        self._gpu.reset()
+        self._gpu.reset(found)
 
 
 def _within_lease(gpu: WatchedGpu, state_dir: Path, *steps: Callable[[Lease], object]) -> None:
@@ -163,7 +168,7 @@ def test_release_is_harmless_when_repeated_and_apply_is_refused_after_it(tmp_pat
 
 
 def test_a_second_holder_is_told_who_has_it(tmp_path: Path) -> None:
-    gpu, other = WatchedGpu(is_simulated=False), WatchedGpu(is_simulated=False)
+    gpu, other = WatchedGpu(is_shared=True), WatchedGpu(is_shared=True)
     with hold(gpu, state_dir=tmp_path) as lease:
         lease.apply(LOW)
         with (
@@ -185,7 +190,7 @@ def test_two_gpus_can_be_held_at_once(tmp_path: Path) -> None:
 
 
 def test_virtual_gpus_of_two_processes_keep_separate_files(tmp_path: Path) -> None:
-    virtual, real = WatchedGpu(), WatchedGpu(is_simulated=False)
+    virtual, real = WatchedGpu(), WatchedGpu(is_shared=True)
     assert str(os.getpid()) in state_file(virtual.identity, tmp_path, ".lock").name
     assert state_file(real.identity, tmp_path, ".lock").name == f"{real.identity.uuid}.lock"
 
@@ -202,7 +207,7 @@ def test_old_files_of_killed_virtual_gpus_are_cleared_away(tmp_path: Path) -> No
 
 
 def test_what_a_killed_holder_left_is_undone_once(tmp_path: Path) -> None:
-    gpu = WatchedGpu(is_simulated=False)
+    gpu = WatchedGpu(is_shared=True)
     journal = _left_behind(gpu, tmp_path)
     for _ in range(2):
         with hold(gpu, state_dir=tmp_path):
@@ -211,14 +216,14 @@ def test_what_a_killed_holder_left_is_undone_once(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_cannot_be_read_is_undone_too(tmp_path: Path) -> None:
-    gpu = WatchedGpu(is_simulated=False)
+    gpu = WatchedGpu(is_shared=True)
     _journal(gpu, tmp_path).write_text('{"schema_version": 1, "dev', encoding="utf-8")
     with hold(gpu, state_dir=tmp_path):
         assert gpu.touches == ["reset", "sample"]
 
 
 def test_what_cannot_be_undone_is_an_error_and_stays_to_be_undone(tmp_path: Path) -> None:
-    gpu = WatchedGpu(is_simulated=False)
+    gpu = WatchedGpu(is_shared=True)
     journal = _left_behind(gpu, tmp_path)
     gpu.refusal = NotPermitted("not for you")
     with pytest.raises(NotPermitted) as caught, hold(gpu, state_dir=tmp_path):
@@ -234,7 +239,7 @@ def test_what_cannot_be_undone_is_an_error_and_stays_to_be_undone(tmp_path: Path
 def test_clocks_that_cannot_be_given_back_are_an_error_and_the_next_lease_tries_again(
     tmp_path: Path,
 ) -> None:
-    gpu = WatchedGpu(is_simulated=False)
+    gpu = WatchedGpu(is_shared=True)
     gpu.refusal = DeviceError("busy")
     with pytest.raises(DeviceError, match="busy"), hold(gpu, state_dir=tmp_path) as lease:
         lease.apply(LOW)
@@ -246,7 +251,7 @@ def test_clocks_that_cannot_be_given_back_are_an_error_and_the_next_lease_tries_
 
 
 def test_a_lost_device_does_not_hide_the_error_that_came_first(tmp_path: Path) -> None:
-    gpu = WatchedGpu("virtual:rtx3080ti,lost_after=10", is_simulated=False)
+    gpu = WatchedGpu("virtual:rtx3080ti,lost_after=10", is_shared=True)
 
     def lose_device_then_fail(_lease: Lease) -> None:
         with pytest.raises(DeviceLost):
@@ -260,7 +265,7 @@ def test_a_lost_device_does_not_hide_the_error_that_came_first(tmp_path: Path) -
 
 
 def test_a_lost_device_is_the_error_where_there_was_no_other(tmp_path: Path) -> None:
-    gpu = WatchedGpu("virtual:rtx3080ti,lost_after=10", is_simulated=False)
+    gpu = WatchedGpu("virtual:rtx3080ti,lost_after=10", is_shared=True)
     with pytest.raises(DeviceLost):
         _within_lease(gpu, tmp_path, _apply_low, lambda _lease: gpu.wait(20.0))
 
@@ -321,6 +326,7 @@ def test_the_journal_says_what_it_is(tmp_path: Path) -> None:
         "uuid": gpu.identity.uuid,
         "holder": f"process {os.getpid()}",
         "touched": ["mem_clock_mhz", "sm_clock_mhz"],
+        "found": {"power_limit_w": 350.0},
     }
 
 
@@ -351,9 +357,9 @@ def test_a_signal_unwinds_and_gives_the_clocks_back(
 @posix_only
 def test_a_signal_while_the_clocks_are_given_back_waits(tmp_path: Path) -> None:
     class InterruptedGpu(WatchedGpu):
-        def reset(self) -> None:
+        def reset(self, found: KnobState | None = None) -> None:
             signal.raise_signal(signal.SIGINT)
-            super().reset()
+            super().reset(found)
 
     gpu = InterruptedGpu()
     with (

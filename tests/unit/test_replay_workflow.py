@@ -1,4 +1,4 @@
-"""`replay` and `measure-transitions` as the command line calls them."""
+"""`replay` and `probe transitions` as the command line calls them."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_measured_model_is_written_and_says_where_it_comes_from(tmp_path: Path
     assert (result.model.device_name, result.model.is_simulated) == (result.device_name, True)
     assert result.device == device
     assert result.kernel in WORKLOAD.kernels
-    assert len(result.changes) == 3
+    assert len(result.changes) == 6
 
 
 def test_an_unknown_kernel_is_refused_before_anything_is_measured(tmp_path: Path) -> None:

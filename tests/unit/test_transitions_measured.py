@@ -163,12 +163,16 @@ def _change(
     lag_s: float = 0.01,
     *,
     after: OperatingPoint = FAST,
+    call_s: float = 0.0,
 ) -> MeasuredChange:
     return MeasuredChange(
         domain=TransitionDomain.SM,
         before=SLOW,
         after=after,
+        call_s=call_s,
+        worst_call_s=2 * call_s,
         lag_s=lag_s,
+        worst_lag_s=2 * lag_s,
         stall_s=stall_s,
         stall_std_s=least_s / 3,
         stall_least_s=least_s,
@@ -207,6 +211,7 @@ def test_what_is_not_counted_is_kept_and_said() -> None:
 def test_every_target_has_what_was_measured_of_it_and_the_rest_the_largest() -> None:
     """Targets that were not measured are never taken to cost less than any that was."""
     changes = [_change(0.002, 0.001), _change(0.004, 0.001, lag_s=0.02, after=FASTER)]
+    changes.append(replace(changes[0], before=FAST, after=SLOW, lag_s=0.03))
     model = model_of(changes, A_GPU, stall_power_w=50.0)
 
     # Of an SM target only the SM clock counts, at whatever memory clock.
@@ -216,7 +221,7 @@ def test_every_target_has_what_was_measured_of_it_and_the_rest_the_largest() -> 
         model.cost(start, replace(target, mem_clock_mhz=5001))
         for target in (FAST, FASTER, SLOW, other)
     ]
-    assert [(0.002, 0.01), (0.004, 0.02), (0.004, 0.02), (0.004, 0.02)] == [
+    assert [(0.002, 0.01), (0.004, 0.02), (0.002, 0.03), (0.004, 0.03)] == [
         (cost.stall_s, cost.lag_s) for cost in costs if cost is not None
     ]
     assert [False, False, False, True] == [
@@ -228,3 +233,11 @@ def test_every_target_has_what_was_measured_of_it_and_the_rest_the_largest() -> 
 def test_a_model_of_no_changes_is_refused() -> None:
     with pytest.raises(MeasurementError, match="at least one"):
         model_of((), A_GPU, stall_power_w=None)
+
+
+def test_no_request_may_follow_sooner_than_the_longest_call_took() -> None:
+    """`_change` takes the worst call to be twice the middle one."""
+    changes = [_change(0.002, 0.001, call_s=0.004), _change(0.002, 0.001, call_s=0.005)]
+
+    assert 0.01 == model_of(changes, A_GPU, stall_power_w=None).dwell_s
+    assert 0.0 == model_of([_change(0.002, 0.001)], A_GPU, stall_power_w=None).dwell_s

@@ -15,12 +15,14 @@ from typer.exceptions import TyperException
 
 from joulewise import __version__
 from joulewise.cli.commands import (
+    doctor,
     frontier,
     importing,
     listing,
     measure,
     pipeline,
     plan,
+    probe,
     replay,
     report,
     transfer,
@@ -56,13 +58,12 @@ app.command("replay", short_help="Play whole iterations as the plan says.")(repl
 app.command("transition-cost", short_help="Show what slow changes leave of the saving.")(
     transition_cost.transition_cost
 )
-app.command("measure-transitions", short_help="Measure what changing clocks costs.")(
-    transitions.measure_transitions
-)
+app.add_typer(probe.app, name="probe", short_help="See on the device itself what it does.")
 app.command("transitions", short_help="List the presets that --transition takes.")(
     transitions.transitions
 )
 app.add_typer(importing.app, name="import")
+app.command("doctor", short_help="Say what can be read and set on the GPUs here.")(doctor.doctor)
 app.command("devices")(listing.devices)
 app.command("workloads")(listing.workloads)
 

@@ -22,7 +22,8 @@ Device = Annotated[
     typer.Option(
         "--device",
         envvar="JOULEWISE_DEVICE",
-        help="Device string, e.g. virtual:rtx3080ti,noise=0,seed=7; see `joulewise devices`.",
+        help="Device string: nvml:0, nvml:GPU-UUID, virtual:rtx3080ti,noise=0,seed=7 or "
+        "recorded:sweep.parquet; see `joulewise devices`.",
     ),
 ]
 PlanDevice = Annotated[
@@ -93,7 +94,18 @@ MemClocks = Annotated[
         "--mem-clocks",
         envvar="JOULEWISE_MEM_CLOCKS",
         metavar="MHZ,…",
-        help="Memory clocks to measure, e.g. auto,9501. Default: auto and all listed.",
+        help="Memory clocks to measure, e.g. auto,9501. Default: auto and all listed; on nvml "
+        "devices auto only, unless the device string says memory_lock=on.",
+    ),
+]
+PowerLimits = Annotated[
+    str | None,
+    typer.Option(
+        "--power-limits",
+        envvar="JOULEWISE_POWER_LIMITS",
+        metavar="W,…",
+        help="Power limits to measure, e.g. auto,250,80%: watts, or percent of the limit that "
+        "the device has now, which is never exceeded. Default: auto only.",
     ),
 ]
 Pairs = Annotated[

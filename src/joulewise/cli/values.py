@@ -7,6 +7,7 @@ import re
 
 from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.errors import InputError
+from joulewise.workflow.devices import AskedPowerLimit
 
 
 def slowdown_budget(text: str) -> float:
@@ -64,6 +65,31 @@ def clock_list(text: str | None, *, field: str) -> tuple[int | None, ...] | None
                 f"{part!r} is not a clock in MHz", field=field, hint="Write auto,1680,1890."
             )
     return tuple(dict.fromkeys(clocks))
+
+
+def power_limit_list(text: str | None) -> tuple[AskedPowerLimit | None, ...] | None:
+    """`auto,250,250W,80%`; percent are of the limit found, `None` stands for auto.
+
+    Raises InputError for what is no power limit.
+    """
+    if text is None:
+        return None
+    parts = [piece.strip() for piece in text.split(",")]
+    return tuple(dict.fromkeys(None if part == "auto" else _power_limit(part) for part in parts))
+
+
+def _power_limit(text: str) -> AskedPowerLimit:
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(w|%|)", text.lower(), re.ASCII)
+    value = 0.0 if match is None else float(match[1])
+    if match is None or not 0 < value < math.inf:
+        raise InputError(
+            f"{text!r} is no power limit",
+            field="power-limits",
+            hint="Write auto,250,80%: watts, or percent of the limit that the device has now.",
+        )
+    if match[2] == "%":
+        return AskedPowerLimit(found_ratio=value / 100)
+    return AskedPowerLimit(limit_w=value)
 
 
 def caveat_kinds(text: str | None) -> frozenset[CaveatKind]:

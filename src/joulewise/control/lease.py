@@ -25,7 +25,7 @@ from joulewise.control.state import (
     state_file,
 )
 from joulewise.domain.errors import DeviceError, JoulewiseError, NotPermitted
-from joulewise.domain.points import OperatingPoint
+from joulewise.domain.points import KnobState, OperatingPoint
 from joulewise.domain.ports import Gpu, Lease
 
 
@@ -43,11 +43,14 @@ class GpuLease:
         self._signals = signals
         self._holder_pid = os.getpid()
         self._touched: frozenset[str] | None = None
+        self._found: KnobState | None = None
         self._has_set_clocks = False
         self._is_over = False
 
     def apply(self, point: OperatingPoint) -> None:
         """Ask for a point; the knobs it touches are on disk before the device hears of it.
+
+        With them is what was found of the knobs before the first touch.
 
         Raises:
             DeviceError: the lease is over; NotPermitted, NotSupported or DeviceLost come from
@@ -62,6 +65,8 @@ class GpuLease:
         knobs = known | knobs_of(point)
         # Undoing needs only to know which knobs were touched, so points that touch no further
         # knob cost no write.
+        if self._touched is None:
+            self._found = self._gpu.knob_state()
         if self._touched is None or knobs != known:
             write_journal(self._journal, self._entry(knobs))
             self._touched = knobs
@@ -90,7 +95,7 @@ class GpuLease:
 
     def _give_back(self) -> None:
         try:
-            give_back(self._gpu)
+            give_back(self._gpu, self._found)
         except NotPermitted:
             if self._has_set_clocks:
                 raise
@@ -105,6 +110,7 @@ class GpuLease:
             uuid=identity.uuid,
             holder=f"process {self._holder_pid}",
             touched=tuple(sorted(touched)),
+            found=self._found,
         )
 
 
@@ -118,8 +124,8 @@ def hold(gpu: Gpu, *, state_dir: Path | None = None) -> Iterator[Lease]:
     An error inside the block is the one that leaves it; a failure to give the clocks back is
     then added to it as a note.
 
-    A real GPU is locked by UUID for all processes that share the state folder, a virtual one
-    within its own process only, since no other process can reach it.
+    A GPU that other processes reach, real or of the fake driver, is locked by UUID for all
+    processes that share the state folder; one that lives in this process within it only.
 
     Args:
         gpu: The device.

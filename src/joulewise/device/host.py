@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import re
@@ -184,8 +183,10 @@ def _running(root: Path) -> tuple[str, ...]:
 
 def _is_installed(distribution: str) -> bool:
     """Whether the package is there; nothing of it is imported."""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow to import
+
     try:
-        importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
+        version(distribution)
+    except PackageNotFoundError:
         return False
     return True

@@ -81,7 +81,7 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     ),
     CaveatKind.CHANGES_LATE: (
         "Launches began at another point than planned, so the plan was not carried out as made.",
-        "Run joulewise measure-transitions on the device and plan with the file that it writes.",
+        "Run joulewise probe transitions on the device and plan with the file that it writes.",
     ),
     CaveatKind.CLOCK_NOT_HELD: (
         "The device ran at another clock than asked, so the cell stands for what it did.",
@@ -173,7 +173,7 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     ),
     CaveatKind.TRANSITIONS_ASSUMED: (
         "What a change of clocks costs differs between GPUs, drivers and clocks.",
-        "Measure it on the device with joulewise measure-transitions.",
+        "Measure it on the device with joulewise probe transitions.",
     ),
     CaveatKind.TRANSITIONS_NOT_COUNTED: (
         "Each kernel is timed alone; changing clocks between kernels takes time on real GPUs.",

@@ -48,6 +48,7 @@ LABELS = (
     "launch_index",
     "launches_index",
     "index",
+    "code",
     "first_launch",
     "last_launch",
 )

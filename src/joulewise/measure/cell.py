@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from joulewise.domain.caveats import Caveat, CaveatKind
-from joulewise.domain.measurement import CellMeasurement, Window
+from joulewise.domain.measurement import CellMeasurement, GpuSample, Window
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.ports import Lease
 from joulewise.domain.session import DeviceSession
@@ -24,6 +24,16 @@ _OUTLIER_TIME_RATIO = 0.02
 _OUTLIER_ENERGY_RATIO = 0.08
 _FEWEST_FOR_OUTLIERS_COUNT = 3
 _STEADY_WITHIN_C = 2.0
+# Windows of one cell, at one temperature, whose clock nothing holds down run at one clock.
+_SAME_CLOCK_WITHIN_RATIO = 0.02
+_LOWERING = frozenset(
+    {
+        CaveatKind.POWER_CAPPED,
+        CaveatKind.THERMALLY_THROTTLED,
+        CaveatKind.CLOCK_NOT_HELD,
+        CaveatKind.FOREIGN_CONTROL,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +97,27 @@ def measure_visit(
 ) -> CellMeasurement:
     """Warm up and measure one cell at the point that is already in force."""
     gpu = session.gpu
+    warm: list[GpuSample] = []
     with session.runner.loop(visit.kernel, run=visit.run) as loop:
         warm_up = wait_until_steady(
-            gpu, loop.run_for, settings, is_soak_optional=visit.is_soak_optional
+            gpu,
+            loop.run_for,
+            settings,
+            is_soak_optional=visit.is_soak_optional,
+            seen=warm.append,
         )
+        reached_mhz = max((s.sm_clock_mhz for s in warm if s.sm_clock_mhz), default=None)
         windows = [
-            measure_window(gpu, loop, visit.point, visit.window + number, settings)
+            measure_window(
+                gpu, loop, visit.point, visit.window + number, settings, reached_mhz=reached_mhz
+            )
             for number in range(visit.window_count)
         ]
     doubts = warm_up or _temperature_drift(windows)
+    windows = [
+        replace(window, caveats=(*window.caveats, *foreign))
+        for window, foreign in zip(windows, _foreign_clocks(windows, visit.point), strict=True)
+    ]
     outliers = _outliers(windows)
     return CellMeasurement(
         kernel=visit.kernel,
@@ -107,6 +129,34 @@ def measure_visit(
             for window, outlier in zip(windows, outliers, strict=True)
         ),
     )
+
+
+def _foreign_clocks(windows: Sequence[Window], point: OperatingPoint) -> list[tuple[Caveat, ...]]:
+    """Per window, whether its SM clock at auto lies below that of others with nothing against it.
+
+    Somebody else's lock may have come and gone between windows.
+    """
+    free_mhz = [
+        None if _is_explained(window) or point.sm_clock_mhz else window.sm_clock_held_mhz
+        for window in windows
+    ]
+    highest = max((clock for clock in free_mhz if clock is not None), default=0.0)
+    return [
+        (
+            Caveat(
+                kind=CaveatKind.FOREIGN_CONTROL,
+                seen=f"the SM clock was left to the driver and ran at {clock:.0f} MHz, at "
+                f"{highest:.0f} MHz in another window, while nothing held it down",
+            ),
+        )
+        if clock is not None and clock < (1.0 - _SAME_CLOCK_WITHIN_RATIO) * highest
+        else ()
+        for clock in free_mhz
+    ]
+
+
+def _is_explained(window: Window) -> bool:
+    return any(caveat.kind in _LOWERING for caveat in window.caveats)
 
 
 def _temperature_drift(windows: Sequence[Window]) -> tuple[Caveat, ...]:

@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from joulewise.domain.errors import MeasurementError
 from joulewise.domain.measurement import GpuSample, LoopTiming, Window
 from joulewise.domain.points import OperatingPoint
-from joulewise.domain.transition import TransitionDomain
+from joulewise.domain.transition import TransitionDomain, changed_domain
+from joulewise.measure.change_times import ChangeTimes, PairTimes
 from joulewise.measure.statistics import median, std
 from joulewise.measure.window import energy_between_j
 
@@ -21,17 +23,21 @@ _CERTAIN_STD_COUNT = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredChange:
-    """What changing between two points costs, both ways alike.
+    """What changing from one point to another costs.
 
-    `lag_s` is the longer of the two directions, the others are means of both. `stall_std_s` and
-    `energy_std_j` are standard errors; what lies below `stall_least_s` or `energy_least_j`
-    could not have been seen.
+    The request blocks for `call_s` and takes effect `lag_s` after it was made: medians, and
+    the longest seen. Energy is the mean of both directions, as is the stall where it was not
+    seen singly. `stall_std_s` and `energy_std_j` are standard errors; what lies below
+    `stall_least_s` or `energy_least_j` could not have been seen.
     """
 
     domain: TransitionDomain
     before: OperatingPoint
     after: OperatingPoint
+    call_s: float
+    worst_call_s: float
     lag_s: float
+    worst_lag_s: float
     stall_s: float
     stall_std_s: float
     stall_least_s: float
@@ -77,19 +83,12 @@ class ChangeSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """Two points, how long the clocks take from one to the other and back, and how surely."""
+class _Amount:
+    """A median, its standard error, and what could have been seen at least; all in s or J."""
 
-    before: OperatingPoint
-    after: OperatingPoint
-    there_s: float
-    back_s: float
-    lag_doubt_s: float
-
-    @property
-    def lag_s(self) -> float:
-        """The longer of the two."""
-        return max(self.there_s, self.back_s)
+    value: float
+    std: float
+    least: float
 
 
 def accounted(seen: Alternation, before: Window, after: Window) -> ChangeSample:
@@ -119,49 +118,105 @@ def accounted(seen: Alternation, before: Window, after: Window) -> ChangeSample:
 
 
 def summary(
-    domain: TransitionDomain,
-    pair: Pair,
-    befores: Sequence[Window],
-    afters: Sequence[Window],
+    before: OperatingPoint,
+    after: OperatingPoint,
+    times: PairTimes,
+    references: tuple[Sequence[Window], Sequence[Window]],
     samples: Sequence[ChangeSample],
-) -> MeasuredChange:
-    """What all repeats say together, and what they could not have shown.
+) -> tuple[MeasuredChange, MeasuredChange]:
+    """What all repeats say together of both directions, and what they could not have shown.
 
     Paces and powers scatter from window to window by the same share, however long the windows
     are; so the longer a point is held, the more of each change that is. The scatter is taken
     from the repeats or from the windows of constant points, whichever is larger: a few repeats
     may happen to agree.
+
+    Raises:
+        MeasurementError: the points are the same.
     """
-    hold_s = median([one.hold_s for one in samples])
-    power_w = median([one.mean_power_w for one in samples])
+    domain = changed_domain(before, after)
+    if domain is None:
+        raise MeasurementError("there is no change between a point and itself")
+    stall = _counted_stall(times, references, samples)
+    energy = _counted_energy(times, references, samples)
+
+    def one_way(start: OperatingPoint, end: OperatingPoint, seen: ChangeTimes) -> MeasuredChange:
+        own = _stall(stall, seen)
+        return MeasuredChange(
+            domain=domain,
+            before=start,
+            after=end,
+            call_s=median(seen.calls_s),
+            worst_call_s=max(seen.calls_s),
+            lag_s=seen.lag_s,
+            worst_lag_s=max(seen.lags_s),
+            stall_s=own.value,
+            stall_std_s=own.std,
+            stall_least_s=own.least,
+            energy_j=energy.value,
+            energy_std_j=energy.std,
+            energy_least_j=energy.least,
+        )
+
+    return one_way(before, after, times.there), one_way(after, before, times.back)
+
+
+def _counted_stall(
+    times: PairTimes,
+    references: tuple[Sequence[Window], Sequence[Window]],
+    samples: Sequence[ChangeSample],
+) -> _Amount:
+    """From launches that are missing, the mean of both directions."""
+    launch_times_s = [[one.time_s for one in windows] for windows in references]
     stalls_s = [one.stall_s for one in samples]
+    hold_s = median([one.hold_s for one in samples])
+    std_s = max(_median_std(stalls_s), hold_s * _shared_std(*launch_times_s))
+    rates = [1.0 / median(values) for values in launch_times_s]
+    lag_stall_s = _lag_doubt_s(times) * abs(rates[0] - rates[1]) / (rates[0] + rates[1])
+    return _Amount(
+        value=median(stalls_s),
+        std=std_s,
+        least=max(_CERTAIN_STD_COUNT * std_s, lag_stall_s, *(one.launch_s for one in samples)),
+    )
+
+
+def _counted_energy(
+    times: PairTimes,
+    references: tuple[Sequence[Window], Sequence[Window]],
+    samples: Sequence[ChangeSample],
+) -> _Amount:
+    powers_w = [[one.energy_j / one.time_s for one in windows] for windows in references]
     energies_j = [one.energy_j for one in samples]
-    stall_std_s = max(
-        _median_std(stalls_s),
-        hold_s * _shared_std([one.time_s for one in befores], [one.time_s for one in afters]),
-    )
-    powers_w = [[one.energy_j / one.time_s for one in windows] for windows in (befores, afters)]
-    energy_std_j = max(_median_std(energies_j), hold_s * power_w * _shared_std(*powers_w))
-    rates = [1.0 / median([one.time_s for one in windows]) for windows in (befores, afters)]
-    lag_stall_s = pair.lag_doubt_s * abs(rates[0] - rates[1]) / (rates[0] + rates[1])
-    lag_energy_j = pair.lag_doubt_s * abs(median(powers_w[0]) - median(powers_w[1])) / 2
-    stall_least_s = max(
-        _CERTAIN_STD_COUNT * stall_std_s, lag_stall_s, *(one.launch_s for one in samples)
-    )
-    energy_least_j = max(_CERTAIN_STD_COUNT * energy_std_j, _POWER_DOUBT_RATIO * power_w * hold_s)
-    return MeasuredChange(
-        domain=domain,
-        before=pair.before,
-        after=pair.after,
-        lag_s=pair.lag_s,
-        stall_s=median(stalls_s),
-        stall_std_s=stall_std_s,
-        stall_least_s=stall_least_s,
-        energy_j=median(energies_j),
-        energy_std_j=energy_std_j,
+    held_j = median([one.hold_s for one in samples]) * median([one.mean_power_w for one in samples])
+    std_j = max(_median_std(energies_j), held_j * _shared_std(*powers_w))
+    lag_energy_j = _lag_doubt_s(times) * abs(median(powers_w[0]) - median(powers_w[1])) / 2
+    return _Amount(
+        value=median(energies_j),
+        std=std_j,
         # A stall that is off takes the energy of its time along.
-        energy_least_j=energy_least_j + lag_energy_j,
+        least=max(_CERTAIN_STD_COUNT * std_j, _POWER_DOUBT_RATIO * held_j) + lag_energy_j,
     )
+
+
+def _stall(counted: _Amount, seen: ChangeTimes) -> _Amount:
+    """As traced on the GPU, unless the launches miss more than that beyond doubt.
+
+    A GPU may count cycles and yet do no work.
+    """
+    if not seen.stalls_s:
+        return counted
+    std_s = _median_std(seen.stalls_s)
+    traced = _Amount(
+        value=median(seen.stalls_s),
+        std=std_s,
+        least=max(_CERTAIN_STD_COUNT * std_s, seen.stall_least_s),
+    )
+    excess_s = counted.value - traced.value
+    return counted if excess_s > counted.least + traced.least else traced
+
+
+def _lag_doubt_s(times: PairTimes) -> float:
+    return times.there.lag_doubt_s + times.back.lag_doubt_s
 
 
 def _shared_std(befores: Sequence[float], afters: Sequence[float]) -> float:

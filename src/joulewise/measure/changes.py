@@ -1,42 +1,37 @@
 """What one kind of change of the operating point costs, measured on a running kernel.
 
-The lag is read from the clocks: from the request until they read back as they do at the new
-point. The stall is what is missing: over many changes back and forth in one window, the
-launches that the paces before and after would have finished, less those that did. Energy
-likewise, from the powers before and after (`change_accounts`).
+How long the request blocks and how long it takes to come into force is seen one change at a
+time (`change_times`). The stall is what is missing: over many changes back and forth in one
+window, the launches that the paces before and after would have finished, less those that did.
+Energy likewise, from the powers before and after (`change_accounts`). Where the device traces
+its SM clock, the stall is seen there, too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from joulewise.domain.errors import MeasurementError
-from joulewise.domain.measurement import GpuSample, Window
+from joulewise.domain.measurement import Window
 from joulewise.domain.points import OperatingPoint
-from joulewise.domain.ports import Gpu, KernelLoop, Lease
+from joulewise.domain.ports import KernelLoop, Lease
 from joulewise.domain.session import DeviceSession
-from joulewise.domain.transition import changed_domain
+from joulewise.domain.transition import TransitionDomain, changed_domain
 from joulewise.measure.change_accounts import (
     Alternation,
     ChangeSample,
     MeasuredChange,
-    Pair,
     accounted,
     summary,
 )
+from joulewise.measure.change_times import LAG_TIMEOUT_S, PairTimes, ReadBack, Traced
 from joulewise.measure.settings import MeasureSettings
-from joulewise.measure.statistics import median
 from joulewise.measure.steady import wait_until_steady
 from joulewise.measure.window import measure_window, wait_for_tick
 
 RUN = "transitions"
-# Polling for a changed clock: first coarsely, then in small parts of what that showed, from
-# half of it on.
-_COARSE_POLL_S = 0.001
-_FINEST_POLL_S = 2e-5
-_POLLS_PER_LAG = 500
-_LAG_TIMEOUT_S = 2.0
 # A point is held this long while the size of the stall is still unknown, and so many times
 # longer where that was too short to tell: a stall must end well within a hold.
 _FIRST_HOLD_S = 0.5
@@ -50,6 +45,15 @@ _SHORTEST_HOLD_S = 0.005
 _HOLD_PER_CHANGE_COUNT = 2.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """Two points, and the times of changes between them."""
+
+    before: OperatingPoint
+    after: OperatingPoint
+    times: PairTimes
+
+
 class ChangeMeter:
     """Measures changes between points on one device, running one kernel."""
 
@@ -57,101 +61,50 @@ class ChangeMeter:
         self, session: DeviceSession, lease: Lease, kernel: str, settings: MeasureSettings
     ) -> None:
         """Nothing runs before the first measurement."""
-        self._gpu: Gpu = session.gpu
+        self._gpu = session.gpu
         self._runner = session.runner
+        self._tracer = session.tracer
         self._lease = lease
         self._kernel = kernel
         self._settings = settings
         self._next_window = 0
 
-    def measure(self, before: OperatingPoint, after: OperatingPoint) -> MeasuredChange | None:
-        """Measure changes between two points, both ways.
+    def measure(
+        self, before: OperatingPoint, after: OperatingPoint
+    ) -> tuple[MeasuredChange, MeasuredChange] | None:
+        """Measure changes between two points: there, and back.
 
         Returns:
-            `None` where the clocks read alike at both points, so that no change can be seen.
+            `None` where the clocks are alike at both points, so that no change can be seen.
 
         Raises:
-            MeasurementError: the points are the same, clocks never read back, or no window
-                gave a number.
+            MeasurementError: the points are the same, clocks never came into force, or no
+                window gave a number.
             DeviceError: a point was refused, or the device was lost.
         """
         domain = changed_domain(before, after)
         if domain is None:
             raise MeasurementError("there is no change between a point and itself")
+        count = self._settings.window_count
+        times: PairTimes | None = None
+        # SM cycles say nothing of the memory clock, nor of a power limit that they do not reach.
+        if self._tracer is not None and domain is TransitionDomain.SM:
+            times = Traced(self._gpu, self._lease, self._tracer, count).times(before, after)
         with self._runner.loop(self._kernel, run=RUN) as loop:
-            clocks = [self._settled_clocks(loop, point) for point in (before, after)]
-            if clocks[0] == clocks[1]:
+            if times is None:
+                times = ReadBack(self._gpu, self._lease, loop, count).times(before, after)
+            if times is None:
                 return None
-            there_s = self._lag_s(loop, before, after, clocks[1])
-            back_s = self._lag_s(loop, after, before, clocks[0])
-            pair = Pair(
-                before=before,
-                after=after,
-                there_s=there_s,
-                back_s=back_s,
-                lag_doubt_s=0.5 * (_poll_s(there_s) + _poll_s(back_s)),
-            )
-            count = self._settings.window_count
+            pair = _Pair(before=before, after=after, times=times)
             befores = self._references(loop, before, count)
             afters = self._references(loop, after, count)
             samples = self._samples(loop, pair, befores, afters)
-        return summary(domain, pair, befores, afters, samples)
-
-    def _settled_clocks(self, loop: KernelLoop, point: OperatingPoint) -> tuple[int | None, ...]:
-        self._lease.apply(point)
-        loop.run_for(_LAG_TIMEOUT_S)
-        return _clocks(self._gpu.sample())
-
-    def _lag_s(
-        self,
-        loop: KernelLoop,
-        before: OperatingPoint,
-        after: OperatingPoint,
-        clocks: tuple[int | None, ...],
-    ) -> float:
-        """Median time from the request until the clocks read as they shall."""
-        poll_s, passed_s = _COARSE_POLL_S, 0.0
-        seen_s = []
-        for number in range(self._settings.window_count + 1):
-            self._lease.apply(before)
-            loop.run_for(_LAG_TIMEOUT_S)
-            lag_s = self._read_lag_s(loop, after, clocks, poll_s, passed_s)
-            if number:
-                seen_s.append(lag_s)
-            else:
-                poll_s, passed_s = _poll_s(lag_s), lag_s / 2
-        return median(seen_s)
-
-    def _read_lag_s(
-        self,
-        loop: KernelLoop,
-        after: OperatingPoint,
-        clocks: tuple[int | None, ...],
-        poll_s: float,
-        passed_s: float,
-    ) -> float:
-        """One lag; nobody looks before `passed_s` have passed, nor then more often than needed."""
-        asked_s = before_s = self._gpu.sample().time_s
-        self._lease.apply(after)
-        if passed_s >= poll_s:
-            loop.run_for(passed_s)
-        sample = self._gpu.sample()
-        while _clocks(sample) != clocks:
-            if sample.time_s - asked_s > _LAG_TIMEOUT_S:
-                raise MeasurementError(
-                    f"the clocks of {after.label} did not read back within {_LAG_TIMEOUT_S:g} s",
-                    hint="Use points that the device holds under load.",
-                )
-            before_s = sample.time_s
-            loop.run_for(poll_s)
-            sample = self._gpu.sample()
-        # It happened at some moment between the last two looks.
-        return (before_s + sample.time_s) / 2 - asked_s
+        return summary(before, after, times, (befores, afters), samples)
 
     def _samples(
-        self, loop: KernelLoop, pair: Pair, befores: list[Window], afters: list[Window]
+        self, loop: KernelLoop, pair: _Pair, befores: list[Window], afters: list[Window]
     ) -> list[ChangeSample]:
-        change_s = pair.lag_s + self._rough_stall_s(loop, pair, befores[0], afters[0])
+        change_s = pair.times.lag_s + self._rough_stall_s(loop, pair, befores[0], afters[0])
         hold_s = max(_SHORTEST_HOLD_S, _HOLD_PER_CHANGE_COUNT * change_s)
         self._settle_alternating(loop, pair, hold_s)
         return [
@@ -159,14 +112,14 @@ class ChangeMeter:
             for before, after in zip(befores, afters, strict=True)
         ]
 
-    def _rough_stall_s(self, loop: KernelLoop, pair: Pair, before: Window, after: Window) -> float:
+    def _rough_stall_s(self, loop: KernelLoop, pair: _Pair, before: Window, after: Window) -> float:
         """Of the right size; no temperature has to rest for that, for only energy is off then.
 
         What fills a hold may be any longer, so holds grow until the stall leaves most of them.
         """
         hold_s = _FIRST_HOLD_S
         while True:
-            rough = accounted(self._alternate(loop, pair, pair.lag_s + hold_s), before, after)
+            rough = accounted(self._alternate(loop, pair, pair.times.lag_s + hold_s), before, after)
             if rough.stall_s <= hold_s / _HOLD_GROWTH_COUNT:
                 return max(0.0, rough.stall_s)
             if hold_s > _HOLD_GROWTH_COUNT * LONGEST_STALL_S:
@@ -176,7 +129,7 @@ class ChangeMeter:
     def _references(self, loop: KernelLoop, point: OperatingPoint, count: int) -> list[Window]:
         """Windows of a constant point, warm."""
         self._lease.apply(point)
-        loop.run_for(_LAG_TIMEOUT_S)
+        loop.run_for(LAG_TIMEOUT_S)
         loop.begin_window(self._number())
         loop.run_for(_GLANCE_S)
         if loop.end_window().elapsed_s > _LONGEST_STANDSTILL_S:
@@ -192,7 +145,7 @@ class ChangeMeter:
         self._next_window += 1
         return self._next_window
 
-    def _settle_alternating(self, loop: KernelLoop, pair: Pair, hold_s: float) -> None:
+    def _settle_alternating(self, loop: KernelLoop, pair: _Pair, hold_s: float) -> None:
         turn = self._turner(loop, pair, hold_s)
 
         def let_pass(duration_s: float) -> None:
@@ -201,7 +154,7 @@ class ChangeMeter:
 
         wait_until_steady(self._gpu, let_pass, self._settings, is_soak_optional=True)
 
-    def _alternate(self, loop: KernelLoop, pair: Pair, hold_s: float) -> Alternation:
+    def _alternate(self, loop: KernelLoop, pair: _Pair, hold_s: float) -> Alternation:
         """One window of changes back and forth, begun and ended at `before`."""
         turn = self._turner(loop, pair, hold_s)
         turn()
@@ -219,10 +172,10 @@ class ChangeMeter:
             end=end,
             timing=timing,
             change_count=2 * turn_count,
-            other_s=other_s + turn_count * (pair.back_s - pair.there_s),
+            other_s=other_s + turn_count * (pair.times.back.lag_s - pair.times.there.lag_s),
         )
 
-    def _turner(self, loop: KernelLoop, pair: Pair, hold_s: float) -> Callable[[], float]:
+    def _turner(self, loop: KernelLoop, pair: _Pair, hold_s: float) -> Callable[[], float]:
         """Goes there and back; returns the time between the two requests."""
 
         def turn() -> float:
@@ -243,12 +196,3 @@ def _too_long(point: OperatingPoint) -> MeasurementError:
         f"{LONGEST_STALL_S:g} s, which cannot be measured",
         hint="Look at the device: no driver takes this long to change clocks.",
     )
-
-
-def _poll_s(lag_s: float) -> float:
-    """Time between two looks at clocks that change after about this long."""
-    return max(_FINEST_POLL_S, lag_s / _POLLS_PER_LAG)
-
-
-def _clocks(sample: GpuSample) -> tuple[int | None, ...]:
-    return sample.sm_clock_mhz, sample.mem_clock_mhz

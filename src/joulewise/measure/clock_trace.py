@@ -69,8 +69,8 @@ def traced_change(trace: ClockTrace, *, within_mhz: float) -> TracedChange:
             "the trace of the clock has too few readings around the call",
             hint="Trace for longer before and after it.",
         )
-    before_mhz = _end_pace_mhz(times_s[1:][is_before], cycles[1:][is_before], is_last=True)
-    after_mhz = _end_pace_mhz(times_s[1:][~is_before], cycles[1:][~is_before], is_last=True)
+    before_mhz = _end_pace_mhz(times_s[1:][is_before], cycles[1:][is_before])
+    after_mhz = _end_pace_mhz(times_s[1:][~is_before], cycles[1:][~is_before])
     missing_s = _missing_s(steps_s, paces_mhz, min(before_mhz, after_mhz))
     missing_s[is_before] = 0.0
     working_s = times_s.copy()
@@ -88,7 +88,18 @@ def traced_change(trace: ClockTrace, *, within_mhz: float) -> TracedChange:
 def pace_mhz(trace: ClockTrace) -> float:
     """The SM clock at the end of a trace. Raises MeasurementError as `traced_change` does."""
     times_s, cycles = _checked(trace)
-    return _end_pace_mhz(times_s, cycles, is_last=True)
+    return _end_pace_mhz(times_s, cycles)
+
+
+def is_steady(trace: ClockTrace, *, within_mhz: float) -> bool:
+    """Whether the clock was the same through the second half of a trace.
+
+    Raises MeasurementError as `traced_change` does.
+    """
+    times_s, cycles = _checked(trace)
+    half = times_s.size // 2
+    middle_mhz = _end_pace_mhz(times_s[: -half // 2], cycles[: -half // 2])
+    return abs(middle_mhz - _end_pace_mhz(times_s, cycles)) <= within_mhz
 
 
 def half_step_mhz(listed_mhz: Sequence[int], clock_mhz: float) -> float:
@@ -116,11 +127,10 @@ def _checked(trace: ClockTrace) -> tuple[FloatArray, FloatArray]:
     return times_s[is_new], cycles[is_new]
 
 
-def _end_pace_mhz(times_s: FloatArray, cycles: FloatArray, *, is_last: bool) -> float:
-    """Mean clock over the last (or first) part of these readings."""
+def _end_pace_mhz(times_s: FloatArray, cycles: FloatArray) -> float:
+    """Mean clock over the last part of these readings."""
     count = max(2, int(times_s.size * _END_RATIO))
-    part = slice(-count, None) if is_last else slice(0, count)
-    times_s, cycles = times_s[part], cycles[part]
+    times_s, cycles = times_s[-count:], cycles[-count:]
     return float((cycles[-1] - cycles[0]) / (times_s[-1] - times_s[0])) / _HZ_PER_MHZ
 
 
@@ -174,9 +184,7 @@ def _lag_s(
     return float(begins_s[settled] - asked_s)
 
 
-def _stride(
-    working_s: FloatArray, cycles: FloatArray, after_mhz: float, within_mhz: float
-) -> int:
+def _stride(working_s: FloatArray, cycles: FloatArray, after_mhz: float, within_mhz: float) -> int:
     """Over how many readings to take the pace, from how the settled part scatters."""
     count = max(_FEWEST_INTERVALS_COUNT, int(working_s.size * _END_RATIO / 2))
     times_s, counted = working_s[-count:], cycles[-count:]

@@ -1,52 +1,246 @@
-"""Whether the clocks that were asked for are the clocks that ran."""
+"""Whether the knobs that were asked for are the ones that ran, and who else may have set them.
+
+NVML has no reason for "limited by a clock lock" and no way to ask for locks, so somebody
+else's lock shows only as a clock that is not what was asked for while nothing that the device
+tells holds it down.
+"""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.points import ClockGrid, OperatingPoint
+from joulewise.measure.held_down import can_explain, unexplained
+
+# A clock left to the driver falls by a step now and then as the chip warms; two in a window.
+_FREE_STEP_COUNT = 2
+_FREE_WITHIN_RATIO = 0.02
+# Between warm-up and window it may fall by more.
+_REACHED_WITHIN_RATIO = 0.06
+# Boards that list clocks beyond what they ever take up reach about nine tenths of the highest.
+_CLEARLY_BELOW_RATIO = 0.8
+# Cycles that the GPU counted itself, against the clock that it reads: lists give whole MHz.
+_COUNTED_WITHIN_RATIO = 0.0025
+_LABEL_WITHIN_MHZ = 0.5
+_LIMIT_WITHIN_W = 0.5
 
 
-def held_sm_clock_mhz(samples: Sequence[GpuSample]) -> float | None:
-    """Mean SM clock of samples under load; `None` where the device does not tell."""
-    return _mean_mhz([sample.sm_clock_mhz for sample in samples])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Domain:
+    """One clock of the samples of a window."""
+
+    name: str
+    asked_mhz: int | None
+    listed_mhz: tuple[int, ...]
+    all_mhz: tuple[int, ...]
+    free_mhz: tuple[int, ...]
+    """Of those samples in which nothing held the clock down."""
+    reached_mhz: int | None = None
+    """What it was seen to reach earlier; `None` where that is not known."""
 
 
-def clock_caveats(
+def held_sm_clock_mhz(
+    samples: Sequence[GpuSample], counted_mhz: float | None = None
+) -> float | None:
+    """Mean SM clock under load, as the GPU counted it or else as samples read it.
+
+    `None` where the device does not tell.
+    """
+    return _mean_mhz(_read_sm(samples)) if counted_mhz is None else counted_mhz
+
+
+def clock_doubts(  # noqa: PLR0913 - what was seen, against all that is known
     samples: Sequence[GpuSample],
     point: OperatingPoint,
     grid: ClockGrid,
     *,
+    counted_mhz: float | None = None,
+    reached_mhz: int | None = None,
     is_sm_excused: bool = False,
 ) -> tuple[Caveat, ...]:
-    """ClockNotHeld where a clock lies more than one step of the grid off the clock asked.
+    """ClockNotHeld and ForeignControl, where the clocks are not those asked for.
 
-    A clock that was left to the driver cannot be missed. `is_sm_excused` says that the power
-    limit already explains a lower SM clock.
+    ClockNotHeld: a clock lies more than one step of the grid off the clock asked, all through
+    the window. ForeignControl: it moved within the window, or ran above the clock asked, or, at
+    auto, lies below what the device reaches, while nothing held it down.
+
+    Args:
+        samples: Of one window under load, in order of time.
+        point: What was asked for.
+        grid: What the device lists.
+        counted_mhz: Mean SM clock from cycles that the GPU counted over the whole window.
+        reached_mhz: SM clock that the device was seen to reach at this point before.
+        is_sm_excused: Whether the power limit or heat already explains a lower SM clock.
     """
-    held_mem_mhz = _mean_mhz([sample.mem_clock_mhz for sample in samples])
-    missed = [_missed("memory clock", point.mem_clock_mhz, held_mem_mhz, grid.mem_clocks_mhz)]
-    sm_clock_mhz = held_sm_clock_mhz(samples)
-    is_below = None not in (sm_clock_mhz, point.sm_clock_mhz) and (
-        (sm_clock_mhz or 0) < (point.sm_clock_mhz or 0)
+    free = unexplained(samples)
+    caveats = []
+    for domain in _domains(samples, free, point, grid, reached_mhz):
+        caveat = _doubt(domain, is_excused=is_sm_excused, can_tell=can_explain(samples))
+        if caveat is not None:
+            caveats.append(caveat)
+    if len(free) == len(samples) and not is_sm_excused:
+        caveats.extend(_counted_doubt(samples, counted_mhz))
+    return tuple(caveats)
+
+
+def foreign_limit(
+    samples: Sequence[GpuSample], point: OperatingPoint, grid: ClockGrid
+) -> tuple[Caveat, ...]:
+    """ForeignControl where another power limit is in force than the one asked for or found."""
+    wanted_w = point.power_limit_w
+    if wanted_w is None and grid.power_limits is not None:
+        wanted_w = grid.power_limits.found_w
+    if wanted_w is None:
+        return ()
+    for sample in samples:
+        limit_w = sample.power_limit_w
+        if limit_w is not None and abs(limit_w - wanted_w) > _LIMIT_WITHIN_W:
+            seen = f"a power limit of {limit_w:g} W was in force, not the {wanted_w:g} W "
+            seen += "found" if point.power_limit_w is None else "asked for"
+            return (Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=seen),)
+    return ()
+
+
+def foreign_clock_on_the_way(
+    samples: Sequence[GpuSample], points: Sequence[OperatingPoint], grid: ClockGrid
+) -> tuple[Caveat, ...]:
+    """ForeignControl where the SM clock left the range of the points that an iteration visits.
+
+    Within the range nothing can be told from samples, and a foreign lock lasts until the next
+    change there. Lower clocks are no wonder where the memory clock is low too.
+    """
+    clocks_mhz = [point.sm_clock_mhz for point in points]
+    known_mhz = [clock for clock in clocks_mhz if clock is not None]
+    if not known_mhz or not can_explain(samples):
+        return ()
+    lowest, highest = min(known_mhz), max(known_mhz)
+    least = lowest - _step_mhz(lowest, grid.sm_clocks_mhz)
+    most = highest + _step_mhz(highest, grid.sm_clocks_mhz)
+    low_memory_mhz = _CLEARLY_BELOW_RATIO * grid.mem_clocks_mhz[-1]
+    for sample in unexplained(samples):
+        clock, memory = sample.sm_clock_mhz, sample.mem_clock_mhz
+        if clock is None:
+            continue
+        is_memory_low = memory is not None and memory < low_memory_mhz
+        is_above = clock > most and None not in clocks_mhz
+        if is_above or (clock < least and not is_memory_low):
+            seen = f"the SM clock ran at {clock} MHz, and the plan visits {lowest} to {highest} MHz"
+            return (Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=seen),)
+    return ()
+
+
+def _domains(
+    samples: Sequence[GpuSample],
+    free: Sequence[GpuSample],
+    point: OperatingPoint,
+    grid: ClockGrid,
+    reached_mhz: int | None,
+) -> tuple[_Domain, _Domain]:
+    memory = _Domain(
+        name="memory clock",
+        asked_mhz=point.mem_clock_mhz,
+        listed_mhz=grid.mem_clocks_mhz,
+        all_mhz=_read_memory(samples),
+        free_mhz=_read_memory(free),
     )
-    if not (is_sm_excused and is_below):
-        missed.append(_missed("SM clock", point.sm_clock_mhz, sm_clock_mhz, grid.sm_clocks_mhz))
-    return tuple(
-        Caveat(kind=CaveatKind.CLOCK_NOT_HELD, seen=seen) for seen in missed if seen is not None
+    # A low memory clock holds the SM clock down on some boards, and no reason tells so.
+    is_memory_low = (point.mem_clock_mhz or grid.mem_clocks_mhz[-1]) < (
+        _CLEARLY_BELOW_RATIO * grid.mem_clocks_mhz[-1]
+    )
+    sm = _Domain(
+        name="SM clock",
+        asked_mhz=point.sm_clock_mhz,
+        listed_mhz=() if is_memory_low and point.sm_clock_mhz is None else grid.sm_clocks_mhz,
+        all_mhz=_read_sm(samples),
+        free_mhz=_read_sm(free),
+        reached_mhz=reached_mhz,
+    )
+    return memory, sm
+
+
+def _doubt(domain: _Domain, *, is_excused: bool, can_tell: bool) -> Caveat | None:
+    held_mhz = _mean_mhz(domain.all_mhz)
+    if held_mhz is None:
+        return None
+    if domain.asked_mhz is None:
+        seen = _below_free(domain) if can_tell else None
+        return None if seen is None else Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=seen)
+    asked_mhz = domain.asked_mhz
+    step_mhz = _step_mhz(asked_mhz, domain.listed_mhz)
+    if can_tell:
+        seen = _off_for_a_while(domain, asked_mhz, step_mhz)
+        if seen is not None:
+            return Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=seen)
+    is_below = held_mhz < asked_mhz
+    if abs(asked_mhz - held_mhz) <= step_mhz or (
+        is_below and is_excused and domain.name == "SM clock"
+    ):
+        return None
+    seen = f"asked for a {domain.name} of {asked_mhz} MHz, ran at {held_mhz:.0f} MHz"
+    return Caveat(kind=CaveatKind.CLOCK_NOT_HELD, seen=seen)
+
+
+def _off_for_a_while(domain: _Domain, asked_mhz: int, step_mhz: int) -> str | None:
+    """Where a clock asked for ran above that, or left it within the window."""
+    highest = max(domain.all_mhz)
+    if highest > asked_mhz + step_mhz:
+        return f"asked for a {domain.name} of {asked_mhz} MHz at most, ran at {highest} MHz"
+    if not domain.free_mhz:
+        return None
+    lowest = min(domain.free_mhz)
+    if lowest < asked_mhz - step_mhz and max(domain.free_mhz) - lowest > step_mhz:
+        return (
+            f"asked for a {domain.name} of {asked_mhz} MHz, which fell to {lowest} MHz "
+            "within the window while nothing held it down"
+        )
+    return None
+
+
+def _below_free(domain: _Domain) -> str | None:
+    """Where a clock left to the driver lies below what the device reaches."""
+    if not domain.free_mhz or not domain.listed_mhz:
+        return None
+    lowest, highest = min(domain.free_mhz), max(domain.free_mhz)
+    step_mhz = _FREE_STEP_COUNT * _step_mhz(highest, domain.listed_mhz)
+    words = f"the {domain.name} was left to the driver and ran at {lowest} MHz"
+    if highest - lowest > max(step_mhz, _FREE_WITHIN_RATIO * highest):
+        return f"{words} for a while and at {highest} MHz before or after, with nothing against it"
+    reached = domain.reached_mhz or 0
+    if reached - lowest > max(step_mhz, _REACHED_WITHIN_RATIO * reached):
+        return f"{words}, though it had reached {reached} MHz and nothing held it down"
+    if lowest < _CLEARLY_BELOW_RATIO * domain.listed_mhz[-1]:
+        return f"{words}, far below its highest, while nothing held it down"
+    return None
+
+
+def _counted_doubt(samples: Sequence[GpuSample], counted_mhz: float | None) -> tuple[Caveat, ...]:
+    """ForeignControl where cycles tell of another clock than samples do, in between them."""
+    read = _read_sm(samples)
+    if counted_mhz is None or not read or not can_explain(samples):
+        return ()
+    usual_mhz = statistics.median(read)
+    if abs(counted_mhz - usual_mhz) <= _LABEL_WITHIN_MHZ + _COUNTED_WITHIN_RATIO * usual_mhz:
+        return ()
+    return (
+        Caveat(
+            kind=CaveatKind.FOREIGN_CONTROL,
+            seen=f"the SM clock read {usual_mhz:.0f} MHz, and the GPU counted "
+            f"{counted_mhz:.1f} MHz in the mean: it moved between readings, and nothing held "
+            "it down",
+        ),
     )
 
 
-def _missed(
-    name: str, asked_mhz: int | None, held_mhz: float | None, listed_mhz: Sequence[int]
-) -> str | None:
-    if asked_mhz is None or held_mhz is None:
-        return None
-    if abs(asked_mhz - held_mhz) <= _step_mhz(asked_mhz, listed_mhz):
-        return None
-    return f"asked for a {name} of {asked_mhz} MHz, ran at {held_mhz:.0f} MHz"
+def _read_sm(samples: Sequence[GpuSample]) -> tuple[int, ...]:
+    return tuple(one.sm_clock_mhz for one in samples if one.sm_clock_mhz is not None)
+
+
+def _read_memory(samples: Sequence[GpuSample]) -> tuple[int, ...]:
+    return tuple(one.mem_clock_mhz for one in samples if one.mem_clock_mhz is not None)
 
 
 def _step_mhz(clock_mhz: int, listed_mhz: Sequence[int]) -> int:
@@ -54,6 +248,5 @@ def _step_mhz(clock_mhz: int, listed_mhz: Sequence[int]) -> int:
     return min((abs(clock_mhz - other) for other in listed_mhz if other != clock_mhz), default=0)
 
 
-def _mean_mhz(clocks_mhz: Sequence[int | None]) -> float | None:
-    known = [clock for clock in clocks_mhz if clock is not None]
-    return sum(known) / len(known) if known else None
+def _mean_mhz(clocks_mhz: Sequence[int]) -> float | None:
+    return sum(clocks_mhz) / len(clocks_mhz) if clocks_mhz else None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from joulewise.domain.caveats import Caveat, CaveatKind
-from joulewise.domain.errors import InputError, MeasurementError, NotSupported
-from joulewise.domain.measurement import GpuSample, IterationTiming, ReplayWindow
-from joulewise.domain.plan import Plan, PlannedLaunch, PlannedRequest
+from joulewise.domain.errors import InputError, NotSupported
+from joulewise.domain.measurement import ReplayWindow
+from joulewise.domain.plan import Plan
 from joulewise.domain.ports import (
     Gpu,
     IterationLoop,
@@ -19,61 +18,22 @@ from joulewise.domain.ports import (
     no_progress,
 )
 from joulewise.domain.session import DeviceSession
+from joulewise.measure.replay_window import (
+    REPLAYING,
+    ReplayTask,
+    Schedule,
+    enough_iterations,
+    measure_replay,
+)
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.steady import wait_until_steady
-from joulewise.measure.window import (
-    REPEAT_STRIDE,
-    coarseness,
-    disturbances,
-    energy_between_j,
-    power_capping,
-    wait_for_tick,
-)
+
+__all__ = ["REPLAY_RUN", "Schedule", "replay_plan", "replay_schedule", "schedule_of"]
 
 REPLAY_RUN = "replay"
-REPLAYING = "replaying"
-FEWEST_ITERATIONS_COUNT = 3
 # Many short iterations are warmed up with as one of this length, of so many launches at most.
 _WARM_ITERATION_S = 0.05
 _MOST_WARM_LAUNCH_COUNT = 4096
-_TOLD_COUNT = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """An iteration as it is carried out: launches with their points, and when to ask."""
-
-    launches: tuple[PlannedLaunch, ...]
-    requests: tuple[PlannedRequest, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawReplay:
-    """What was read around a number of whole iterations.
-
-    `start` and `next_tick` follow the start of an iteration, `end` the start of a later one;
-    each is a tick of the energy counter.
-    """
-
-    window: int
-    start: GpuSample
-    next_tick: GpuSample
-    end: GpuSample
-    timing: IterationTiming
-
-    @property
-    def energy_j(self) -> float:
-        """Energy of the whole iterations.
-
-        Ticks come up to one counter period after an iteration began. What was counted too
-        much or too little between the two phases is taken off at the power that was drawn
-        there, which the counter's first step tells: iterations are all alike.
-        """
-        counted_j = energy_between_j(self.start, self.end)
-        step_s = self.next_tick.time_s - self.start.time_s
-        local_w = energy_between_j(self.start, self.next_tick) / step_s
-        excess_s = self.end.time_s - self.start.time_s - self.timing.elapsed_s
-        return counted_j - local_w * excess_s
 
 
 def replay_plan(  # noqa: PLR0913 - what, where, under which label, how, and whom to tell
@@ -160,7 +120,7 @@ def replay_schedule(  # noqa: PLR0913 - what, where, under which label, how, and
     lease.apply(schedule.launches[0].point)
     with runner.iterate(schedule.launches, schedule.requests, lease.apply, run=run) as loop:
         iteration_s = _iteration_s(gpu, loop)
-    count = iteration_count or _enough(iteration_s, gpu, settings)
+    count = iteration_count or enough_iterations(iteration_s, gpu.energy_counter_period_s, settings)
     warm = _repeated(schedule, iteration_s)
     progress("warming up", 0, 1)
     with runner.iterate(warm.launches, warm.requests, lease.apply, run=run) as loop:
@@ -172,9 +132,12 @@ def replay_schedule(  # noqa: PLR0913 - what, where, under which label, how, and
     with runner.iterate(schedule.launches, schedule.requests, lease.apply, run=run) as loop:
         # The first follows on a start, and not on an iteration with its requests.
         loop.run_iterations(1)
-        measured = _measure(gpu, loop, window, count, settings, progress)
+        task = ReplayTask(
+            schedule=schedule, window=window, iteration_count=count, iteration_s=iteration_s
+        )
+        measured = measure_replay(gpu, loop, task, settings, progress)
     progress(REPLAYING, count, count)
-    return _finish(measured, gpu, settings, doubts)
+    return replace(measured, caveats=(*measured.caveats, *doubts))
 
 
 def _repeated(schedule: Schedule, iteration_s: float) -> Schedule:
@@ -219,101 +182,3 @@ def _whole_iterations(loop: IterationLoop, iteration_s: float) -> Callable[[floa
         loop.run_iterations(max(1, math.ceil(duration_s / iteration_s)))
 
     return let_pass
-
-
-def _enough(iteration_s: float, gpu: Gpu, settings: MeasureSettings) -> int:
-    """Iterations that fill a window."""
-    window_s = settings.window_duration_s(gpu.energy_counter_period_s)
-    return max(FEWEST_ITERATIONS_COUNT, math.ceil(window_s / iteration_s))
-
-
-def _measure(
-    gpu: Gpu,
-    loop: IterationLoop,
-    window: int,
-    count: int,
-    settings: MeasureSettings,
-    progress: Progress,
-) -> RawReplay:
-    """One window, measured again where something disturbed it."""
-    spoilt: RawReplay | None = None
-    reason = ""
-    for attempt in range(settings.repeat_count + 1):
-        try:
-            raw = _read(gpu, loop, window + attempt * REPEAT_STRIDE, count, progress)
-        except MeasurementError as error:
-            reason = error.message
-            continue
-        if not disturbances(raw.start, raw.end):
-            return raw
-        spoilt = raw
-    if spoilt is None:
-        raise MeasurementError(
-            f"no replay of {settings.repeat_count + 1} gave an energy: {reason}",
-            hint="Look whether another program resets the driver, and measure again.",
-        )
-    return spoilt
-
-
-def _read(gpu: Gpu, loop: IterationLoop, window: int, count: int, progress: Progress) -> RawReplay:
-    loop.begin_window(window)
-    try:
-        start = wait_for_tick(gpu)
-        next_tick = wait_for_tick(gpu)
-        _run_telling(loop, count, progress)
-        end = wait_for_tick(gpu)
-    finally:
-        timing = loop.end_window()
-    raw = RawReplay(window=window, start=start, next_tick=next_tick, end=end, timing=timing)
-    if raw.energy_j <= 0:
-        raise MeasurementError("the energy counter moved too rarely")
-    return raw
-
-
-def _run_telling(loop: IterationLoop, count: int, progress: Progress) -> None:
-    """So many iterations, told of now and then."""
-    step_count = max(1, count // _TOLD_COUNT)
-    for done_count in range(0, count, step_count):
-        progress(REPLAYING, done_count, count)
-        loop.run_iterations(min(step_count, count - done_count))
-
-
-def _finish(
-    raw: RawReplay, gpu: Gpu, settings: MeasureSettings, doubts: tuple[Caveat, ...]
-) -> ReplayWindow:
-    timing, count = raw.timing, raw.timing.iteration_count
-    duration_s = raw.end.time_s - raw.start.time_s
-    return ReplayWindow(
-        window=raw.window,
-        time_s=timing.elapsed_s / count,
-        energy_j=raw.energy_j / count,
-        duration_s=duration_s,
-        iteration_count=count,
-        request_count=timing.request_count / count,
-        late_count=timing.late_count / count,
-        skipped_count=timing.skipped_count / count,
-        max_late_s=timing.max_late_s,
-        temp_c=raw.end.temp_c,
-        caveats=(
-            *power_capping(raw.start, raw.end),
-            *disturbances(raw.start, raw.end),
-            *coarseness(duration_s, gpu.energy_counter_period_s, settings),
-            *_unkept_requests(timing),
-            *doubts,
-        ),
-    )
-
-
-def _unkept_requests(timing: IterationTiming) -> tuple[Caveat, ...]:
-    """ChangesLate where points came late or not at all, so launches ran at other points."""
-    if not (timing.late_count or timing.skipped_count):
-        return ()
-    count = timing.iteration_count
-    return (
-        Caveat(
-            kind=CaveatKind.CHANGES_LATE,
-            seen=f"of the changes {timing.late_count / count:g} came into force up to "
-            f"{timing.max_late_s * 1e3:.3g} ms after their launch had begun, and "
-            f"{timing.skipped_count / count:g} fell away, per iteration",
-        ),
-    )

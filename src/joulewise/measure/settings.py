@@ -20,6 +20,9 @@ class MeasureSettings:
     steps of `step_s`, after each of which the sensor is read; the same holds without load
     before idle power is read. A broken window is repeated up to `repeat_count` times.
     `seed` draws the order of points and kernels.
+
+    Within a window the device is read every `sample_s`, and every `power_sample_s` where its
+    energy has to be added up from power readings.
     """
 
     window_s: float = 5.0
@@ -32,10 +35,12 @@ class MeasureSettings:
     warm_up_max_s: float = 300.0
     repeat_count: int = 5
     seed: int = 0
+    sample_s: float = 0.5
+    power_sample_s: float = 0.05
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured with."""
-        for name in ("window_s", "step_s", "warm_up_max_s"):
+        for name in ("window_s", "step_s", "warm_up_max_s", "sample_s", "power_sample_s"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name} must be a positive time", field=name)
         for name in ("steady_s", "soak_s", "repeat_count", "seed"):

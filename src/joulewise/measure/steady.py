@@ -6,9 +6,15 @@ from collections.abc import Callable
 
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import MeasurementError
+from joulewise.domain.measurement import GpuSample
 from joulewise.domain.ports import Gpu
+from joulewise.measure.meter import after_failure, meter_of
 from joulewise.measure.settings import MeasureSettings
-from joulewise.measure.window import energy_between_j, wait_for_tick
+from joulewise.measure.watching import watch
+
+
+def _unseen(_sample: GpuSample) -> None:
+    """Look at no sample."""
 
 
 def wait_until_steady(
@@ -17,6 +23,7 @@ def wait_until_steady(
     settings: MeasureSettings,
     *,
     is_soak_optional: bool = False,
+    seen: Callable[[GpuSample], None] = _unseen,
 ) -> tuple[Caveat, ...]:
     """Let time pass until the temperature sensor rests, then soak.
 
@@ -28,6 +35,7 @@ def wait_until_steady(
         let_pass: Lets that many seconds pass, with or without load.
         settings: How long to rest, to soak, and to wait at most.
         is_soak_optional: Whether a sensor that never moved needs no soak.
+        seen: Called with every sample that was read after time had passed.
 
     Returns:
         NotSteady where the sensor still moved at the end of `warm_up_max_s`, or where there is
@@ -49,7 +57,9 @@ def wait_until_steady(
             )
         let_pass(settings.step_s)
         passed_s += settings.step_s
-        now_c = gpu.sample().temp_c
+        sample = gpu.sample()
+        seen(sample)
+        now_c = sample.temp_c
         is_resting = now_c == reading_c
         rested_s = rested_s + settings.step_s if is_resting else 0.0
         has_moved = has_moved or not is_resting
@@ -62,22 +72,27 @@ def wait_until_steady(
 def measure_idle_power_w(gpu: Gpu, settings: MeasureSettings) -> float | None:
     """Mean power without load at the point in force, once the board has cooled down.
 
+    Read as often as under load, for reading itself can keep a GPU awake.
+
     Returns:
         Power in W; `None` where another process kept the GPU busy or the counter gave nothing.
 
     Raises:
-        NotSupported: the device has no energy counter.
+        NotSupported: the device has neither an energy counter that moves nor power readings.
         DeviceLost: it no longer answers.
     """
     wait_until_steady(gpu, gpu.wait, settings)
+    meter = meter_of(gpu, settings)
     for _attempt in range(settings.repeat_count + 1):
         try:
-            start = wait_for_tick(gpu)
-            gpu.wait(settings.window_duration_s(gpu.energy_counter_period_s))
-            end = wait_for_tick(gpu)
-            energy_j = energy_between_j(start, end)
+            start = meter.edge()
+            duration_s = settings.window_duration_s(gpu.energy_counter_period_s)
+            within = watch(gpu, gpu.wait, duration_s, meter.sample_s)
+            samples = (start, *within, meter.edge())
+            energy_j = meter.energy_j(samples)
         except MeasurementError:
+            meter = after_failure(meter, gpu, settings)
             continue
-        if not (start.other_process_count or end.other_process_count):
-            return energy_j / (end.time_s - start.time_s)
+        if not any(sample.other_process_count for sample in samples):
+            return energy_j / (samples[-1].time_s - start.time_s)
     return None

@@ -64,7 +64,7 @@ def measure_changes(
     settings: MeasureSettings,
     progress: Progress = no_progress,
 ) -> tuple[MeasuredChange, ...]:
-    """Every pair of points, both ways, as far as its change can be seen.
+    """Every change between two of the points, as far as it can be seen.
 
     Raises:
         InputError: fewer than two points, or a kernel that cannot run.
@@ -76,12 +76,12 @@ def measure_changes(
         raise InputError("changes need at least two points to change between", field="points")
     meter = ChangeMeter(session, lease, kernel, settings)
     pairs = list(combinations(distinct, 2))
-    seen = []
+    seen: list[MeasuredChange] = []
     for number, (before, after) in enumerate(pairs):
         progress("measuring changes", number, len(pairs))
         change = meter.measure(before, after)
         if change is not None:
-            seen.append(change)
+            seen.extend(change)
     progress("measuring changes", len(pairs), len(pairs))
     if not seen:
         raise MeasurementError(
@@ -94,7 +94,7 @@ def measure_changes(
 def model_of(
     changes: Sequence[MeasuredChange], device: GpuIdentity, *, stall_power_w: float | None
 ) -> TransitionModel:
-    """Costs by domain and target: the largest of the pairs that have the target as an end.
+    """Costs by domain and target: the largest of the changes that lead there.
 
     An entry without a target, the largest of the domain, stands for targets that were not
     measured. A stall that did not stand out is 0 where what could have been seen is small
@@ -102,7 +102,8 @@ def model_of(
     An energy that did not stand out is the stall at `stall_power_w`, power without load; `None`
     leaves it at 0. `unseen_stall_s` and `unseen_energy_j` hold what may come on top of either,
     and `source` says all of that. Domains that no pair changes have no entry,
-    so that a plan that needs them is refused.
+    so that a plan that needs them is refused. `dwell_s` is the longest call: nobody asks again
+    before the last call has returned.
 
     Raises:
         MeasurementError: there are no changes.
@@ -120,8 +121,9 @@ def model_of(
         notes.append(f"{domain}: {_note(own, stall_power_w)}")
     return TransitionModel(
         name="measured",
-        source=f"measured on {device.name} with joulewise measure-transitions; {'; '.join(notes)}",
+        source=f"measured on {device.name} with joulewise probe transitions; {'; '.join(notes)}",
         costs=tuple(costs),
+        dwell_s=max(change.worst_call_s for change in changes),
         device_name=device.name,
         is_simulated=device.is_simulated,
     )
@@ -133,8 +135,7 @@ def _costs_of(
     """One entry for each target that was measured, and one for the rest."""
     by_target: dict[OperatingPoint, list[MeasuredChange]] = {}
     for change in own:
-        for end in (change.before, change.after):
-            by_target.setdefault(_part_of(end, domain), []).append(change)
+        by_target.setdefault(_part_of(change.after, domain), []).append(change)
     named = [_cost_of(domain, target, there, stall_power_w) for target, there in by_target.items()]
     rest = TransitionCost(
         domain=domain,
@@ -153,7 +154,7 @@ def _cost_of(
     there: Sequence[MeasuredChange],
     stall_power_w: float | None,
 ) -> TransitionCost:
-    """The largest of the changes that have the target as an end."""
+    """The largest of the changes that lead to the target."""
     stall_s = max(_stall_s(change) for change in there)
     energy_j = max(_energy_j(change, stall_power_w) for change in there)
     may_s = max(
@@ -204,18 +205,21 @@ def _energy_j(change: MeasuredChange, stall_power_w: float | None) -> float:
 
 def _note(own: Sequence[MeasuredChange], stall_power_w: float | None) -> str:
     """What was seen of the changes of one domain."""
-    parts = [f"lag up to {_ms(max(change.lag_s for change in own))}"]
+    parts = [
+        f"call up to {_ms(max(change.worst_call_s for change in own))}",
+        f"lag up to {_ms(max(change.lag_s for change in own))}",
+    ]
     seen_s = [change.stall_s for change in own if change.is_stall_seen]
     if seen_s:
         parts.append(f"stall {_ms(min(seen_s))} to {_ms(max(seen_s))}")
     unseen = [change for change in own if not change.is_stall_seen]
     if unseen:
-        where = " in some pairs" if seen_s else ""
+        where = " in some changes" if seen_s else ""
         text = f"no stall seen{where}, below {_ms(max(one.stall_least_s for one in unseen))}"
         if not all(_is_negligible(change) for change in unseen):
             text += ", and taken to be that"
         parts.append(text)
-    return ", ".join((*parts, _energy_note(own, stall_power_w), f"{len(own)} pairs"))
+    return ", ".join((*parts, _energy_note(own, stall_power_w), f"{len(own)} changes"))
 
 
 def _energy_note(own: Sequence[MeasuredChange], stall_power_w: float | None) -> str:
@@ -224,7 +228,7 @@ def _energy_note(own: Sequence[MeasuredChange], stall_power_w: float | None) -> 
     if len(seen_j) == len(own):
         return f"energy {min(seen_j) * 1e3:.3g} to {max(seen_j) * 1e3:.3g} mJ"
     if seen_j:
-        return f"energy up to {max(seen_j) * 1e3:.3g} mJ, not seen in some pairs, {unseen}"
+        return f"energy up to {max(seen_j) * 1e3:.3g} mJ, not seen in some changes, {unseen}"
     if stall_power_w is not None and any(_stall_s(change) for change in own):
         return (
             f"energy {unseen}, taken as the stall at {stall_power_w:.0f} W, the power without load"

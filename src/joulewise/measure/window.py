@@ -1,159 +1,132 @@
-"""One window: energy from counter tick to counter tick, time per launch from events."""
+"""One window: energy from edge to edge, time per launch from events, and what disturbed it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from joulewise.domain.caveats import Caveat, CaveatKind
-from joulewise.domain.errors import MeasurementError, NotSupported
+from joulewise.domain.errors import MeasurementError
 from joulewise.domain.measurement import GpuSample, LoopTiming, Window
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.ports import Gpu, KernelLoop
-from joulewise.measure.clocks import clock_caveats, held_sm_clock_mhz
+from joulewise.measure.clocks import clock_doubts, foreign_limit, held_sm_clock_mhz
+from joulewise.measure.held_down import HEAT, POWER_BRAKE, POWER_LIMIT, SYNC_BOOST, held_down
+from joulewise.measure.meter import (
+    Meter,
+    after_failure,
+    energy_between_j,
+    meter_of,
+    wait_for_tick,
+)
 from joulewise.measure.settings import MeasureSettings
+from joulewise.measure.watching import watch
 
-# A window capped or slowed for less than this share of its length is as good as any.
-_NEGLIGIBLE_RATIO = 0.01
-_TICK_TIMEOUT_PERIOD_COUNT = 20
-_SHORTEST_TICK_TIMEOUT_S = 1.0
+__all__ = [
+    "REPEAT_STRIDE",
+    "RawWindow",
+    "coarseness",
+    "disturbances",
+    "energy_between_j",
+    "measure_window",
+    "wait_for_tick",
+]
+
 # Window numbers of repeats lie beyond those that any measuring run counts up to.
 REPEAT_STRIDE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawWindow:
-    """What was read at both ends of a window, and what ran in between."""
+    """What was read from one edge of a window to the other, and what ran in between."""
 
     window: int
-    start: GpuSample
-    end: GpuSample
+    samples: tuple[GpuSample, ...]
     timing: LoopTiming
+    energy_j: float
 
     @property
     def duration_s(self) -> float:
-        """Time between the two counter ticks."""
-        return self.end.time_s - self.start.time_s
+        """Time between the two edges."""
+        return self.samples[-1].time_s - self.samples[0].time_s
 
 
-def measure_window(
-    gpu: Gpu, loop: KernelLoop, point: OperatingPoint, window: int, settings: MeasureSettings
+def measure_window(  # noqa: PLR0913 - where, what, under which number and how
+    gpu: Gpu,
+    loop: KernelLoop,
+    point: OperatingPoint,
+    window: int,
+    settings: MeasureSettings,
+    *,
+    reached_mhz: int | None = None,
 ) -> Window:
     """Measure one window of the running kernel, repeating broken ones.
 
-    A window during which the counter went back or stood still, another process ran or heat
-    lowered the clock is thrown away and measured again under another window number. Where
-    repeating does not help, a window with a foreign process or a thermal slowdown is kept
-    with its caveat.
+    A window during which the counter went back, stood still or ran faster than the board can
+    draw, another process ran, somebody else set clocks or a power limit, or heat lowered the
+    clock is thrown away and measured again under another window number. Where repeating does
+    not help, a disturbed window is kept with its caveat. A counter that stands still twice is
+    given up for power readings.
+
+    Args:
+        gpu: What to read.
+        loop: The kernel that runs.
+        point: The operating point asked for.
+        window: Number of the window.
+        settings: Its length, how often to read, and how often to repeat.
+        reached_mhz: SM clock that the device was seen to reach at this point before.
 
     Returns:
         Time per launch from the loop's own timing; energy per launch is the mean power
         between two counter ticks, with the GPU loaded across both, times time per launch.
 
     Raises:
-        MeasurementError: the counter went back or stood still every time.
-        NotSupported: the device has no energy counter.
+        MeasurementError: the counter went back every time.
+        NotSupported: the device has neither an energy counter that moves nor power readings.
         DeviceLost: it no longer answers.
     """
-    spoilt: RawWindow | None = None
+    spoilt: tuple[RawWindow, tuple[Caveat, ...]] | None = None
     reason = ""
+    meter = meter_of(gpu, settings)
     for attempt in range(settings.repeat_count + 1):
         try:
-            raw = _read_window(gpu, loop, window + attempt * REPEAT_STRIDE, settings)
+            raw = _read_window(gpu, loop, window + attempt * REPEAT_STRIDE, settings, meter)
         except MeasurementError as error:
             reason = error.message
+            meter = after_failure(meter, gpu, settings)
             continue
-        if not disturbances(raw.start, raw.end):
-            return _finish(raw, gpu, point, settings)
-        spoilt = raw
+        doubts = _doubts(raw, gpu, point, settings, reached_mhz)
+        if not is_disturbed(doubts):
+            return _finish(raw, (*doubts, *meter.caveats))
+        spoilt = raw, (*doubts, *meter.caveats)
     if spoilt is None:
         raise MeasurementError(
             f"no window of {settings.repeat_count + 1} gave an energy: {reason}",
             hint="Look whether another program resets the driver, and measure again.",
         )
-    return _finish(spoilt, gpu, point, settings)
+    return _finish(*spoilt)
 
 
-def wait_for_tick(gpu: Gpu) -> GpuSample:
-    """Wait for the energy counter's next step and read everything right then.
-
-    Raises:
-        MeasurementError: it stands still.
-    """
-    return gpu.wait_for_energy_tick(
-        max(
-            _SHORTEST_TICK_TIMEOUT_S,
-            _TICK_TIMEOUT_PERIOD_COUNT * (gpu.energy_counter_period_s or 0.0),
-        )
-    )
-
-
-def energy_between_j(start: GpuSample, end: GpuSample) -> float:
-    """Energy counted between two samples.
-
-    Raises:
-        MeasurementError: the counter went back or stood still.
-        NotSupported: the device has no energy counter.
-    """
-    if start.energy_j is None or end.energy_j is None:
-        raise NotSupported(
-            "this device has no energy counter",
-            hint="Energy cannot be measured there; no energy is invented.",
-        )
-    energy_j = end.energy_j - start.energy_j
-    if energy_j < 0:
-        raise MeasurementError("the energy counter went back")
-    if energy_j == 0:
-        raise MeasurementError("the energy counter stood still")
-    return energy_j
-
-
-def _read_window(gpu: Gpu, loop: KernelLoop, window: int, settings: MeasureSettings) -> RawWindow:
-    start = wait_for_tick(gpu)
-    loop.begin_window(window)
-    loop.run_for(settings.window_duration_s(gpu.energy_counter_period_s))
-    try:
-        end = wait_for_tick(gpu)
-    finally:
-        timing = loop.end_window()
-    energy_between_j(start, end)
-    if timing.launch_count < 1:
-        raise MeasurementError("not one launch ended within the window")
-    return RawWindow(window=window, start=start, end=end, timing=timing)
-
-
-def disturbances(start: GpuSample, end: GpuSample) -> tuple[Caveat, ...]:
+def disturbances(samples: Sequence[GpuSample]) -> tuple[Caveat, ...]:
     """What spoils a window: another process, or heat that lowered the clock."""
-    caveats = []
-    foreign_count = max(start.other_process_count or 0, end.other_process_count or 0)
-    if foreign_count:
-        caveats.append(
-            Caveat(
-                kind=CaveatKind.OTHER_PROCESS_ON_GPU,
-                seen=f"{foreign_count} other process(es) on the GPU during the window",
-            )
-        )
-    slowed = _share(start.thermally_throttled_s, end.thermally_throttled_s, start, end)
-    if slowed > _NEGLIGIBLE_RATIO:
-        caveats.append(
-            Caveat(
-                kind=CaveatKind.THERMALLY_THROTTLED,
-                seen=f"heat held the clock down for {slowed:.0%} of the window",
-            )
-        )
-    return tuple(caveats)
-
-
-def power_capping(start: GpuSample, end: GpuSample) -> tuple[Caveat, ...]:
-    """PowerCapped where the power limit held the clock down for more than a moment."""
-    capped = _share(start.power_capped_s, end.power_capped_s, start, end)
-    if capped <= _NEGLIGIBLE_RATIO:
-        return ()
+    foreign_count = max(sample.other_process_count or 0 for sample in samples)
+    if not foreign_count:
+        return held_down(samples, HEAT)
+    seen = f"{foreign_count} other process(es) on the GPU during the window"
     return (
-        Caveat(
-            kind=CaveatKind.POWER_CAPPED,
-            seen=f"the power limit held the clock down for {capped:.0%} of the window",
-        ),
+        Caveat(kind=CaveatKind.OTHER_PROCESS_ON_GPU, seen=seen),
+        *held_down(samples, HEAT),
     )
+
+
+def is_disturbed(doubts: Sequence[Caveat]) -> bool:
+    """Whether a window with these doubts should be measured again."""
+    return any(caveat.kind in _DISTURBING for caveat in doubts)
+
+
+def power_capping(samples: Sequence[GpuSample]) -> tuple[Caveat, ...]:
+    """PowerCapped where a power limit or brake held the clock down for more than a moment."""
+    return held_down(samples, POWER_LIMIT, POWER_BRAKE)
 
 
 def coarseness(
@@ -173,30 +146,70 @@ def coarseness(
     )
 
 
-def _finish(raw: RawWindow, gpu: Gpu, point: OperatingPoint, settings: MeasureSettings) -> Window:
-    power_w = energy_between_j(raw.start, raw.end) / raw.duration_s
-    time_s = raw.timing.elapsed_s / raw.timing.launch_count
-    samples = (raw.start, raw.end)
-    capped = power_capping(raw.start, raw.end)
-    return Window(
-        window=raw.window,
-        time_s=time_s,
-        energy_j=power_w * time_s,
-        duration_s=raw.duration_s,
-        launch_count=raw.timing.launch_count,
-        sm_clock_held_mhz=held_sm_clock_mhz(samples),
-        temp_c=raw.end.temp_c,
-        caveats=(
-            *capped,
-            *clock_caveats(samples, point, gpu.clock_grid(), is_sm_excused=bool(capped)),
-            *disturbances(raw.start, raw.end),
-            *coarseness(raw.duration_s, gpu.energy_counter_period_s, settings),
-        ),
+_DISTURBING = frozenset(
+    {
+        CaveatKind.OTHER_PROCESS_ON_GPU,
+        CaveatKind.THERMALLY_THROTTLED,
+        CaveatKind.FOREIGN_CONTROL,
+    }
+)
+
+
+def _read_window(
+    gpu: Gpu, loop: KernelLoop, window: int, settings: MeasureSettings, meter: Meter
+) -> RawWindow:
+    start = meter.edge()
+    loop.begin_window(window)
+    duration_s = settings.window_duration_s(gpu.energy_counter_period_s)
+    within = watch(gpu, loop.run_for, duration_s, meter.sample_s)
+    try:
+        end = meter.edge()
+    finally:
+        timing = loop.end_window()
+    samples = (start, *within, end)
+    energy_j = meter.energy_j(samples)
+    if timing.launch_count < 1:
+        raise MeasurementError("not one launch ended within the window")
+    return RawWindow(window=window, samples=samples, timing=timing, energy_j=energy_j)
+
+
+def _doubts(
+    raw: RawWindow,
+    gpu: Gpu,
+    point: OperatingPoint,
+    settings: MeasureSettings,
+    reached_mhz: int | None,
+) -> tuple[Caveat, ...]:
+    """Everything that there is to doubt about a window but how its energy was found."""
+    samples, grid = raw.samples, gpu.clock_grid()
+    capped = power_capping(samples)
+    clocks = clock_doubts(
+        samples,
+        point,
+        grid,
+        counted_mhz=raw.timing.mean_sm_clock_mhz,
+        reached_mhz=reached_mhz,
+        is_sm_excused=bool(capped),
+    )
+    return (
+        *capped,
+        *clocks,
+        *held_down(samples, SYNC_BOOST),
+        *foreign_limit(samples, point, grid),
+        *disturbances(samples),
+        *coarseness(raw.duration_s, gpu.energy_counter_period_s, settings),
     )
 
 
-def _share(start_s: float | None, end_s: float | None, start: GpuSample, end: GpuSample) -> float:
-    """Share of the window that a counter of seconds grew by; 0 where it cannot be told."""
-    if start_s is None or end_s is None:
-        return 0.0
-    return (end_s - start_s) / (end.time_s - start.time_s)
+def _finish(raw: RawWindow, caveats: tuple[Caveat, ...]) -> Window:
+    time_s = raw.timing.elapsed_s / raw.timing.launch_count
+    return Window(
+        window=raw.window,
+        time_s=time_s,
+        energy_j=raw.energy_j / raw.duration_s * time_s,
+        duration_s=raw.duration_s,
+        launch_count=raw.timing.launch_count,
+        sm_clock_held_mhz=held_sm_clock_mhz(raw.samples, raw.timing.mean_sm_clock_mhz),
+        temp_c=raw.samples[-1].temp_c,
+        caveats=caveats,
+    )

@@ -35,12 +35,12 @@ _BOARDS = {
     ),
     "a100-sxm": BoardSpec(
         thermal=ThermalSpec(resistance_c_per_w=0.1, leakage_w_per_c=0.2, slowdown_temp_c=92.0),
-        sensors=SensorSpec(energy_period_s=0.1, power_window_s=0.025),
+        sensors=SensorSpec(energy_period_s=0.1, power_window_s=0.025, instant_window_s=0.025),
         transition_lag_s=0.015,
     ),
     "h100-sxm": BoardSpec(
         thermal=ThermalSpec(resistance_c_per_w=0.06, leakage_w_per_c=0.3, slowdown_temp_c=90.0),
-        sensors=SensorSpec(energy_period_s=0.05, power_window_s=1.0),
+        sensors=SensorSpec(energy_period_s=0.05, power_window_s=1.0, instant_window_s=0.025),
         transition_lag_s=0.02,
     ),
     "rtx4090": BoardSpec(

@@ -59,14 +59,15 @@ class ClockDriver:
         """Power at thermal equilibrium while the GPU waits."""
         self.change_count = 0
         """Changes that took effect so far."""
-        self._wanted = AUTO
+        self.wanted = AUTO
+        """The operating point last asked for."""
         self._cost = _UNKNOWN
         self._rested_at: Units = 0
 
     def want(self, point: OperatingPoint, now: Units) -> None:
         """Install a request; it takes effect after its lag, and no earlier than the dwell."""
         asked_at = max(now, self._rested_at)
-        self._wanted = point
+        self.wanted = point
         self._cost = self.transition.cost(self.point, point) or _UNKNOWN
         self._rested_at = asked_at + units(self.transition.dwell_s)
         self.due_at = asked_at + units(self._cost.lag_s)
@@ -86,9 +87,9 @@ class ClockDriver:
         if now < self.due_at:
             return None
         self.due_at = NEVER
-        if self._wanted == self.point:
+        if self.wanted == self.point:
             return None
-        self.point = self._wanted
+        self.point = self.wanted
         self.change_count += 1
         stall = units(self._cost.stall_s)
         if not stall:

@@ -1,4 +1,4 @@
-"""Device strings of virtual GPUs: `virtual:rtx3080ti,noise=0,seed=7`."""
+"""Device strings of virtual and recorded GPUs: `virtual:rtx3080ti,noise=0,seed=7`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from joulewise.domain.transition_presets import STALL_POWER_W, transition_preset
 from joulewise.simulator.noise import DEFAULT_NOISE, STRESS_NOISE, NoiseLevel
 
 PREFIX = "virtual"
+RECORDED_PREFIX = "recorded"
 
 OPTIONS: Mapping[str, str] = {
     "noise": "`default`, `stress`, 0 for none, or a multiple of the default",
@@ -31,6 +32,11 @@ OPTIONS: Mapping[str, str] = {
     "counter_reset": "virtual seconds after which the energy counter starts anew, once",
 }
 
+# A recording is free of noise, tells its own temperatures, and is of one board.
+RECORDED_OPTIONS = tuple(
+    name for name in OPTIONS if name not in ("noise", "seed", "shift", "gain", "ambient", "foreign")
+)
+
 _NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)"
 _RATIO = re.compile(_NUMBER + r"\s*(%?)", re.IGNORECASE)
 _DURATION = re.compile(_NUMBER + r"\s*(us|ms|s|)", re.IGNORECASE)
@@ -47,7 +53,10 @@ _HIGHEST_W = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualOptions:
-    """A parsed device string; `None` leaves a value to the preset or to the noise level."""
+    """A parsed device string; `None` leaves a value to the preset or to the noise level.
+
+    `preset` is the file of a recorded device.
+    """
 
     preset: str
     prefix: str = PREFIX
@@ -68,10 +77,15 @@ class VirtualOptions:
     counter_reset_s: float | None = None
 
     @property
+    def is_recorded(self) -> bool:
+        """Whether this is a recorded device, which knows no noise."""
+        return self.prefix == RECORDED_PREFIX
+
+    @property
     def spec(self) -> str:
         """The shortest device string that means the same, options in one fixed order."""
         texts = {
-            "noise": None if self.noise == "default" else self.noise,
+            "noise": None if self.noise == "default" or self.is_recorded else self.noise,
             "seed": str(self.seed) if self.seed else None,
             "shift": _text(self.shift_ratio),
             "gain": _text(self.gain_ratio),
@@ -110,6 +124,31 @@ def is_virtual(device: str) -> bool:
     return device.strip().partition(":")[0].strip() == PREFIX
 
 
+def is_recorded(device: str) -> bool:
+    """Whether this device string names a recorded sweep."""
+    return device.strip().partition(":")[0].strip() == RECORDED_PREFIX
+
+
+def parse_recorded(device: str) -> VirtualOptions:
+    """Read `recorded:FILE,option=value`; the file may itself have commas in its name.
+
+    Raises:
+        InputError: not a recorded device, or a value that cannot be read.
+    """
+    file, texts = device.strip().partition(":")[2].strip(), list[str]()
+    while (rest := file.rpartition(","))[2].partition("=")[0].strip() in RECORDED_OPTIONS:
+        file, texts = rest[0].strip(), [rest[2], *texts]
+    if not is_recorded(device) or not file:
+        raise InputError(
+            f"{device!r} does not name a recorded sweep",
+            field="device",
+            hint="Write recorded:FILE or recorded:FILE,option=value, as in "
+            "recorded:sweep.parquet,lag=5ms.",
+        )
+    options = _options(file, _option_texts(device, texts))
+    return replace(options, prefix=RECORDED_PREFIX, noise="0")
+
+
 def parse_device(device: str) -> VirtualOptions:
     """Read a device string; which presets exist is for `presets.preset` to say.
 
@@ -126,7 +165,10 @@ def parse_device(device: str) -> VirtualOptions:
             hint="Write virtual:NAME or virtual:NAME,option=value, as in "
             "virtual:rtx3080ti,noise=0,seed=7; `joulewise devices` lists the names.",
         )
-    texts = _option_texts(device, parts)
+    return _options(preset, _option_texts(device, parts))
+
+
+def _options(preset: str, texts: Mapping[str, str]) -> VirtualOptions:
     foreign_from_s, foreign_to_s = _foreign(texts)
     return VirtualOptions(
         preset=preset,

@@ -16,11 +16,17 @@ _QUANTA_PER_J = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorSpec:
-    """The counter moves once per `energy_period_s`; power is a mean over `power_window_s`."""
+    """The counter moves once per `energy_period_s`; power is a mean over `power_window_s`.
+
+    A driver with readings of its own shows a new one every `power_period_s`: the slow mean, and
+    one of the last `instant_window_s` alone, which may leave most of the time unseen.
+    """
 
     energy_period_s: float
     power_window_s: float
     temp_resolution_c: float = 1.0
+    power_period_s: float = 0.1
+    instant_window_s: float = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from joulewise.domain.session import DeviceSession
 from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import KernelWork
 from joulewise.simulator.boards import board_of
+from joulewise.simulator.clock_driver import board_transition
 from joulewise.simulator.device_string import VirtualOptions, is_virtual, parse_device
 from joulewise.simulator.noise import QUIET, WindowKey, window_noise
 from joulewise.simulator.operations import Operations, OperationTable
@@ -45,7 +46,9 @@ def open_virtual(
     options = parse_device(device)
     spec = preset(options.preset)
     operations = Operations(spec, works)
-    board = VirtualBoard(operations, board_of(options), options, transition)
+    board = VirtualBoard(
+        operations, board_of(options), options, board_transition(options, transition)
+    )
     runner = VirtualRunner(operations, board, options)
     return DeviceSession(
         gpu=VirtualGpu(operations, board, options, _identity(spec, options)),
@@ -86,11 +89,11 @@ class VirtualGpu:
         return self._operations.grid()
 
     def knob_state(self) -> KnobState:
-        """The power limit in force: the one asked for, or that found. Raises DeviceLost."""
+        """The power limit asked for, or else that found. Raises DeviceLost."""
         self._board.check()
         limits = self._operations.grid().power_limits
         found_w = None if limits is None else limits.found_w
-        return KnobState(power_limit_w=self._board.point.power_limit_w or found_w)
+        return KnobState(power_limit_w=self._board.driver.wanted.power_limit_w or found_w)
 
     def sample(self) -> GpuSample:
         """Read every sensor. Raises DeviceLost."""

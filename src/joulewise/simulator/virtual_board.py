@@ -9,7 +9,7 @@ from joulewise.domain.measurement import GpuSample
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.transition import TransitionModel
 from joulewise.simulator.boards import BoardSpec
-from joulewise.simulator.clock_driver import ClockDriver, board_transition
+from joulewise.simulator.clock_driver import ClockDriver
 from joulewise.simulator.device_string import VirtualOptions
 from joulewise.simulator.noise import QUIET, WindowNoise, board_gain
 from joulewise.simulator.operations import Operation, OperationTable
@@ -50,11 +50,11 @@ class VirtualBoard:
         operations: OperationTable,
         spec: BoardSpec,
         options: VirtualOptions,
-        transition: TransitionModel | None = None,
+        transition: TransitionModel,
     ) -> None:
         """Idle, settled, every knob with the driver, at time zero."""
         self._operations = operations
-        self.driver = ClockDriver(board_transition(options, transition))
+        self.driver = ClockDriver(transition)
         """Which point is in force, and what changing it costs."""
         self._spec = spec
         self._gain_ratio = board_gain(options.noise_level, options.seed)
@@ -68,8 +68,7 @@ class VirtualBoard:
         self._now = 0
         self.counter = EnergyCounter(units(self._spec.sensors.energy_period_s))
         self._meter = PowerMeter(self._spec.sensors.power_window_s)
-        self._capped_units = 0
-        self._throttled_units = 0
+        self._capped_units = self._throttled_units = 0
         self._temp_c = self._spec.thermal.equilibrium_c(operations.idle(AUTO).power_w)
         self._drift: Drift | None = None
         self._heading_c = self._temp_c

@@ -5,16 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 
-from joulewise.domain.errors import InputError
-from joulewise.domain.points import ClockGrid, OperatingPoint
+from joulewise.device.nvml_string import is_nvml, parse_nvml
+from joulewise.device.real_time import MonotonicTimer
+from joulewise.domain.errors import InputError, NotSupported
+from joulewise.domain.points import ClockGrid, OperatingPoint, PowerLimitRange
+from joulewise.domain.ports import (
+    ClockTracer,
+    Gpu,
+    GpuIdentity,
+    HardwareRunners,
+    IterationRunner,
+    KernelRunner,
+)
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import Workload
 from joulewise.simulator.clock_driver import board_transition
-from joulewise.simulator.device_string import parse_device
+from joulewise.simulator.device_string import is_recorded, parse_device, parse_recorded
 from joulewise.simulator.presets import preset, preset_names
+from joulewise.simulator.recorded import open_recorded
 from joulewise.simulator.virtual import is_virtual, open_virtual
+from joulewise.store.sweeps import read_sweep
 
 # The paper sweeps every 14th of 127 SM clocks: ten, spread evenly over the list.
 DEFAULT_SM_CLOCK_COUNT = 10
@@ -25,7 +38,8 @@ _ALIKE_RATIO = 0.75
 class DeviceLine:
     """One device that `--device` takes.
 
-    `lag_s` and `stall_s` are what a change of point costs on it, unless the string says else.
+    `lag_s` and `stall_s` are what a change of point costs on it, unless the string says else;
+    `None` on hardware, where that has to be measured. `is_calibrated` is about virtual devices.
     """
 
     device: str
@@ -34,13 +48,48 @@ class DeviceLine:
     is_calibrated: bool
     sm_clock_count: int
     mem_clock_count: int
-    lag_s: float
-    stall_s: float
+    lag_s: float | None
+    stall_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedPowerLimit:
+    """One power limit as people ask for it: watts, or a share of the limit found."""
+
+    limit_w: float | None = None
+    found_ratio: float | None = None
+
+    @property
+    def text(self) -> str:
+        """As it was written."""
+        return f"{self.limit_w:g} W" if self.limit_w is not None else f"{self.found_ratio:.3%}"
 
 
 def device_lines() -> tuple[DeviceLine, ...]:
-    """Every device that is there."""
-    return tuple(_device_line(name) for name in preset_names())
+    """Every device that is there: the virtual ones, and GPUs of the loaded NVIDIA driver."""
+    return (*(_device_line(name) for name in preset_names()), *_nvml_lines())
+
+
+def _nvml_lines() -> tuple[DeviceLine, ...]:
+    """GPUs that NVML lists; none where there is no driver, which is no error."""
+    from joulewise.device.nvml_facts import driver_facts, gpu_facts
+
+    driver = driver_facts()
+    if driver.problem is not None:
+        return ()
+    return tuple(
+        DeviceLine(
+            device=f"nvml:{gpu.uuid.value or gpu.index}",
+            name=gpu.name.value or "unknown",
+            is_simulated=driver.is_fake,
+            is_calibrated=False,
+            sm_clock_count=len(gpu.sm_clocks_mhz.value or ()),
+            mem_clock_count=len(gpu.mem_clocks_mhz.value or ()),
+            lag_s=None,
+            stall_s=None,
+        )
+        for gpu in gpu_facts()
+    )
 
 
 def _device_line(name: str) -> DeviceLine:
@@ -59,17 +108,62 @@ def _device_line(name: str) -> DeviceLine:
 
 
 def open_session(
-    device: str, workload: Workload, transition: TransitionModel | None = None
+    device: str,
+    workload: Workload,
+    transition: TransitionModel | None = None,
+    *,
+    hardware: HardwareRunners | None = None,
 ) -> DeviceSession:
     """Open a device ready to run the kernels of a workload.
 
-    A virtual device plays `transition` where its string says nothing of changing clocks, so
-    that a plan made with that model can be replayed; hardware does what it does.
+    A virtual or recorded device plays `transition` where its string says nothing of changing
+    clocks, so that a plan made with that model can be replayed; hardware does what it does.
+    `hardware` runs kernels on real GPUs; a GPU of the fake NVIDIA driver runs them by itself.
 
-    Raises InputError for an unknown device, an option it does not have, or a workload that
-    does not say what its kernels do.
+    Raises:
+        InputError: an unknown device, an option it does not have, a recording that cannot be
+            read, or a workload that does not say what its kernels do.
+        NotSupported: nothing is there that runs kernels on a real GPU, or the device cannot be
+            controlled.
+        DeviceError: the driver refused, or the GPU was lost.
     """
+    if is_nvml(device):
+        return _open_nvml(device, workload, hardware)
+    if is_recorded(device):
+        recording = Path(parse_recorded(device).preset)
+        return open_recorded(read_sweep(recording), device, transition)
     _refuse_unknown(device)
+    _refuse_workless(workload)
+    return open_virtual(device, workload.works, transition)
+
+
+def _open_nvml(device: str, workload: Workload, hardware: HardwareRunners | None) -> DeviceSession:
+    """A GPU of the loaded NVIDIA driver, real or fake, and what runs kernels on it."""
+    from joulewise.device.nvml_gpu import open_nvml
+    from joulewise.simulator.fake_driver import loaded_driver
+    from joulewise.simulator.fake_runner import open_fake_session_parts
+
+    runner: KernelRunner
+    iterations: IterationRunner | None
+    tracer: ClockTracer | None
+    driver = loaded_driver()
+    timer = MonotonicTimer() if driver is None else driver.timer
+    gpu = open_nvml(device, timer=timer)
+    if driver is not None:
+        _refuse_workless(workload)
+        runner, iterations, tracer = open_fake_session_parts(driver, gpu.index, workload.works)
+    elif hardware is not None:
+        runner, iterations, tracer = hardware.open(gpu.identity, gpu.index, workload, timer)
+    else:
+        raise NotSupported(
+            f"nothing here runs kernels on {gpu.identity.name}",
+            hint="Install joulewise with the extra torch: pip install 'joulewise[torch]'.",
+        )
+    return DeviceSession(gpu=gpu, runner=runner, iterations=iterations, tracer=tracer)
+
+
+def _refuse_workless(workload: Workload) -> None:
+    """A device that computes times from works needs one of every kernel."""
     lacking = [k for k in workload.kernels if k not in {work.kernel for work in workload.works}]
     if lacking:
         raise InputError(
@@ -78,7 +172,6 @@ def open_session(
             field="workload",
             hint='Add its entry to "works" in the workload file.',
         )
-    return open_virtual(device, workload.works, transition)
 
 
 def _refuse_unknown(device: str) -> None:
@@ -97,23 +190,60 @@ def _refuse_unknown(device: str) -> None:
     )
 
 
-def points_to_measure(
-    grid: ClockGrid,
+def points_of_device(
+    gpu: Gpu,
     sm_clocks_mhz: Sequence[int | None] | None,
     mem_clocks_mhz: Sequence[int | None] | None,
+    power_limits: Sequence[AskedPowerLimit | None] | None,
 ) -> tuple[OperatingPoint, ...]:
-    """Every pair of the given clocks; by default auto with ten SM clocks and all memory clocks.
+    """`points_to_measure` on this device: memory clocks only where its string allows them.
 
-    A device with one memory clock offers nothing to choose there, so it stays at auto.
-    Raises InputError for a clock that the device does not list.
+    Raises InputError as that does, and for a memory clock that may not be locked.
+    """
+    mem = memory_clocks_of_device(gpu.identity, mem_clocks_mhz)
+    return points_to_measure(gpu.clock_grid(), sm_clocks_mhz, mem, power_limits)
+
+
+def memory_clocks_of_device(
+    identity: GpuIdentity, asked: Sequence[int | None] | None
+) -> Sequence[int | None] | None:
+    """The memory clocks asked for; auto alone on an NVIDIA GPU whose string allows no lock.
+
+    A lock on the memory clock slows some GPUs at any clock, so it has to be asked for. Raises
+    InputError for a memory clock where it was not.
+    """
+    if not is_nvml(identity.spec) or parse_nvml(identity.spec).is_memory_lock_allowed:
+        return asked
+    if any(clock is not None for clock in asked or ()):
+        raise InputError(
+            f"the memory clock of {identity.name} is left to the driver",
+            field="mem-clocks",
+            hint=f"Write {identity.spec},memory_lock=on to let it be locked: on some GPUs any "
+            "lock costs speed, so joulewise measures that first.",
+        )
+    return (None,)
+
+
+def points_to_measure(
+    grid: ClockGrid,
+    sm_clocks_mhz: Sequence[int | None] | None = None,
+    mem_clocks_mhz: Sequence[int | None] | None = None,
+    power_limits: Sequence[AskedPowerLimit | None] | None = None,
+) -> tuple[OperatingPoint, ...]:
+    """Every combination of the given knobs; by default auto with ten SM and all memory clocks.
+
+    A device with one memory clock offers nothing to choose there, so it stays at auto; a power
+    limit is set only where one is asked for. Raises InputError for a clock that the device does
+    not list, and for a power limit that it does not take.
     """
     sm = chosen_clocks(sm_clocks_mhz, grid.sm_clocks_mhz, "sm-clocks")
     mem = chosen_clocks(mem_clocks_mhz, grid.mem_clocks_mhz, "mem-clocks")
+    limits_w = chosen_power_limits_w(power_limits, grid.power_limits)
     if sm is None:
         sm = (None, *_spread(grid.sm_clocks_mhz, DEFAULT_SM_CLOCK_COUNT))
     if mem is None:
         mem = (None, *(grid.mem_clocks_mhz if len(grid.mem_clocks_mhz) > 1 else ()))
-    return grid.points(sm, mem)
+    return grid.points(sm, mem, limits_w)
 
 
 def chosen_clocks(
@@ -131,6 +261,43 @@ def chosen_clocks(
                 hint=f"Nearest: {', '.join(map(str, sorted(nearest)))}.",
             )
     return tuple(asked)
+
+
+def chosen_power_limits_w(
+    asked: Sequence[AskedPowerLimit | None] | None, limits: PowerLimitRange | None
+) -> tuple[float | None, ...]:
+    """The power limits asked for in W; `None`, auto, alone where none was.
+
+    The limit found is what *auto* leaves in force, so asking for it is asking for auto. Raises
+    InputError for a limit above it or below the least, and where the device has none to set.
+    """
+    if asked is None:
+        return (None,)
+    return tuple(
+        dict.fromkeys(None if one is None else _power_limit_w(one, limits) for one in asked)
+    )
+
+
+def _power_limit_w(asked: AskedPowerLimit, limits: PowerLimitRange | None) -> float | None:
+    if limits is None:
+        raise InputError(
+            "the device has no power limit that can be set",
+            field="power-limits",
+            hint="Leave --power-limits out.",
+        )
+    limit_w = asked.limit_w
+    if limit_w is None:
+        # Drivers count limits in mW.
+        limit_w = round((asked.found_ratio or 0.0) * limits.found_w, 3)
+    if not limits.least_w <= limit_w <= limits.found_w:
+        which = "above the limit found" if limit_w > limits.found_w else "below the least"
+        raise InputError(
+            f"a power limit of {asked.text} is {which}",
+            field="power-limits",
+            hint=f"The device takes {limits.least_w:g} to {limits.found_w:g} W; joulewise never "
+            "raises a limit.",
+        )
+    return None if limit_w == limits.found_w else limit_w
 
 
 def _spread(listed: tuple[int, ...], count: int) -> tuple[int, ...]:

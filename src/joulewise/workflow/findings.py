@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from joulewise.domain.caveats import Caveat
+
 
 class Availability(StrEnum):
     """How much of an ability is there."""
@@ -51,3 +53,4 @@ class Diagnosis:
     can_set: bool | None
     machine: tuple[Finding, ...]
     gpus: tuple[GpuDiagnosis, ...] = ()
+    caveats: tuple[Caveat, ...] = ()

@@ -11,7 +11,7 @@ from joulewise.control.lease import hold
 from joulewise.control.state import default_state_dir
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.points import OperatingPoint
-from joulewise.domain.ports import Lease, Progress
+from joulewise.domain.ports import HardwareRunners, Lease, Progress
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.sweep import Sweep
 from joulewise.domain.workload import Workload
@@ -20,7 +20,7 @@ from joulewise.measure.sweep import measure_sweep
 from joulewise.store.atomic import require_place
 from joulewise.store.cells import CellJournal
 from joulewise.store.sweeps import replace_sweep
-from joulewise.workflow.devices import open_session, points_to_measure
+from joulewise.workflow.devices import AskedPowerLimit, open_session, points_of_device
 from joulewise.workflow.workloads import load_workload, source_files
 
 SETTINGS = MeasureSettings()
@@ -36,21 +36,25 @@ class MeasureJob:
     mem_clocks_mhz: Sequence[int | None] | None
     out: Path
     is_resumed: bool
+    power_limits: Sequence[AskedPowerLimit | None] | None = None
 
 
-def measure_to_file(job: MeasureJob, progress: Progress) -> Sweep:
+def measure_to_file(
+    job: MeasureJob, progress: Progress, *, hardware: HardwareRunners | None = None
+) -> Sweep:
     """Measure and write a sweep. Raises any JoulewiseError; what was measured stays on disk."""
     workload = load_workload(job.workload)
     require_place(job.out, sources=source_files(workload=job.workload))
-    session = open_session(job.device, workload)
-    points = points_to_measure(session.gpu.clock_grid(), job.sm_clocks_mhz, job.mem_clocks_mhz)
-    header = journal_header(session, workload, points)
-    with (
-        CellJournal.open_for(job.out, header, resume=job.is_resumed) as journal,
-        hold(session.gpu, state_dir=default_state_dir()) as lease,
-    ):
-        sweep = sweep_to_file(session, lease, workload, points, job.out, journal, progress)
-        journal.close(finished=True)
+    session = open_session(job.device, workload, hardware=hardware)
+    # Held first: what limits there are shows once a dead holder's limit is put back.
+    with hold(session.gpu, state_dir=default_state_dir()) as lease:
+        points = points_of_device(
+            session.gpu, job.sm_clocks_mhz, job.mem_clocks_mhz, job.power_limits
+        )
+        header = journal_header(session, workload, points)
+        with CellJournal.open_for(job.out, header, resume=job.is_resumed) as journal:
+            sweep = sweep_to_file(session, lease, workload, points, job.out, journal, progress)
+            journal.close(finished=True)
     return sweep
 
 

@@ -11,7 +11,7 @@ from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.errors import InputError
 from joulewise.domain.measurement import ReplayWindow
 from joulewise.domain.plan import Plan
-from joulewise.domain.ports import Progress
+from joulewise.domain.ports import HardwareRunners, Progress
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.transition import TransitionModel
 from joulewise.measure.replay import replay_schedule, schedule_of
@@ -22,7 +22,7 @@ from joulewise.measure.replayed_pairs import (
 )
 from joulewise.measure.settings import MeasureSettings
 from joulewise.store.documents import read_plan
-from joulewise.workflow.verifying import session_for_plan
+from joulewise.workflow.verifying import refuse_impossible_points, session_for_plan
 
 PREDICTION_TOLERANCE_RATIO = 0.005
 """A plan whose time and energy come this near is carried out as planned."""
@@ -71,7 +71,9 @@ class ReplayResult:
     caveats: tuple[Caveat, ...]
 
 
-def replay_to_result(job: ReplayJob, progress: Progress) -> ReplayResult:
+def replay_to_result(
+    job: ReplayJob, progress: Progress, *, hardware: HardwareRunners | None = None
+) -> ReplayResult:
     """Carry a plan out and compare.
 
     Raises:
@@ -86,8 +88,11 @@ def replay_to_result(job: ReplayJob, progress: Progress) -> ReplayResult:
             f"a replay needs at least 1 iteration, got {job.iteration_count}", field="iterations"
         )
     plan = read_plan(job.plan)
-    session = session_for_plan(plan, job.plan, device=job.device, workload=job.workload)
+    session = session_for_plan(
+        plan, job.plan, device=job.device, workload=job.workload, hardware=hardware
+    )
     with hold(session.gpu, state_dir=default_state_dir()) as lease:
+        refuse_impossible_points(plan, session.gpu, job.plan)
         windows = {
             schedule: replay_schedule(
                 session,

@@ -13,7 +13,7 @@ from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Interval, Plan, PlannedLaunch
 from joulewise.domain.points import OperatingPoint
-from joulewise.domain.ports import Progress, no_progress
+from joulewise.domain.ports import HardwareRunners, Progress, no_progress
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.workload import Pass, Workload
 from joulewise.measure.settings import MeasureSettings
@@ -24,7 +24,7 @@ from joulewise.simulator.device_string import is_virtual
 from joulewise.store.documents import plan_sha256, read_plan
 from joulewise.workflow.devices import open_session
 from joulewise.workflow.truth import is_noise_free, replanned_on_truth, true_iterations
-from joulewise.workflow.verifying import refuse_other_device, refuse_unlisted_clocks
+from joulewise.workflow.verifying import refuse_impossible_points, refuse_other_device
 from joulewise.workflow.workloads import load_workload, refuse_other_launches
 from joulewise.workload.builtin import is_builtin
 from joulewise.workload.gpt3_xl import gpt3_xl
@@ -110,7 +110,12 @@ class _Target:
     published: PublishedTransfer | None
 
 
-def transfer_plan(job: TransferJob, progress: Progress = no_progress) -> TransferResult:
+def transfer_plan(
+    job: TransferJob,
+    progress: Progress = no_progress,
+    *,
+    hardware: HardwareRunners | None = None,
+) -> TransferResult:
     """Run baseline and plan on every target, side by side.
 
     On a virtual device without noise the figures are its truth; else each target is measured
@@ -141,9 +146,9 @@ def transfer_plan(job: TransferJob, progress: Progress = no_progress) -> Transfe
     outcomes: dict[str, CarriedOutcome] = {}
     caveats: list[Caveat] = []
     for number, (name, one) in enumerate(carried.items()):
-        session = open_session(device, works[name], transition=plan.request.transition)
+        session = open_session(device, works[name], plan.request.transition, hardware=hardware)
         refuse_other_device(plan, session.gpu.identity, job.plan)
-        refuse_unlisted_clocks(plan, session.gpu, job.plan)
+        refuse_impossible_points(plan, session.gpu, job.plan)
         if is_truth:
             outcomes[name] = _truth(device, works[name], one)
             caveats += session.gpu.identity.caveats

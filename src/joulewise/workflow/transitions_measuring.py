@@ -1,4 +1,4 @@
-"""`measure-transitions`: what changes of clocks cost on a device."""
+"""`probe transitions`: what changes of clocks cost on a device."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ from joulewise.control.state import default_state_dir
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.errors import InputError
 from joulewise.domain.points import ClockGrid, OperatingPoint
-from joulewise.domain.ports import KernelRunner, Progress
+from joulewise.domain.ports import HardwareRunners, KernelRunner, Progress
 from joulewise.domain.transition import TransitionModel
 from joulewise.measure.change_accounts import MeasuredChange
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.transitions import measure_transitions
 from joulewise.store.atomic import require_place
 from joulewise.store.transition_files import write_transition
-from joulewise.workflow.devices import chosen_clocks, open_session
+from joulewise.workflow.devices import (
+    AskedPowerLimit,
+    chosen_clocks,
+    chosen_power_limits_w,
+    memory_clocks_of_device,
+    open_session,
+)
 from joulewise.workflow.workloads import load_workload, source_files
 
 # The shorter the kernel, the finer stalls are seen; one much shorter than this waits for its
@@ -31,10 +37,11 @@ SETTINGS = MeasureSettings(window_count=5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionsJob:
-    """What `measure-transitions` was asked for.
+    """What `probe transitions` was asked for.
 
     Without a kernel the shortest that keeps a GPU busy is taken, without clocks auto and two SM
-    clocks in the middle of the device's list, and auto and the memory clock in the middle.
+    clocks in the middle of the device's list, and auto and the memory clock in the middle (where
+    the device string lets it be locked); the power limit is left alone unless some are named.
     """
 
     device: str
@@ -42,6 +49,7 @@ class TransitionsJob:
     kernel: str | None = None
     sm_clocks_mhz: Sequence[int | None] | None = None
     mem_clocks_mhz: Sequence[int | None] | None = None
+    power_limits: Sequence[AskedPowerLimit | None] | None = None
     out: Path | None = None
 
 
@@ -58,7 +66,9 @@ class TransitionsResult:
     caveats: tuple[Caveat, ...]
 
 
-def measure_transitions_to_file(job: TransitionsJob, progress: Progress) -> TransitionsResult:
+def measure_transitions_to_file(
+    job: TransitionsJob, progress: Progress, *, hardware: HardwareRunners | None = None
+) -> TransitionsResult:
     """Measure what changes of clocks cost, and write the model where `out` says so.
 
     Raises:
@@ -70,15 +80,21 @@ def measure_transitions_to_file(job: TransitionsJob, progress: Progress) -> Tran
     if job.out is not None:
         require_place(job.out, sources=source_files(workload=job.workload))
     workload = load_workload(job.workload)
-    session = open_session(job.device, workload)
+    session = open_session(job.device, workload, hardware=hardware)
     if job.kernel is not None and job.kernel not in session.runner.kernels:
         raise InputError(
             f"the workload {workload.name!r} has no kernel {job.kernel!r}",
             field="kernel",
             hint=f"Its kernels begin with {', '.join(session.runner.kernels[:3])}.",
         )
-    points = points_to_change(session.gpu.clock_grid(), job.sm_clocks_mhz, job.mem_clocks_mhz)
+    # Held first: what limits there are shows once a dead holder's limit is put back.
     with hold(session.gpu, state_dir=default_state_dir()) as lease:
+        points = points_to_change(
+            session.gpu.clock_grid(),
+            job.sm_clocks_mhz,
+            memory_clocks_of_device(session.gpu.identity, job.mem_clocks_mhz),
+            job.power_limits,
+        )
         kernel = job.kernel or _short_kernel(session.runner)
         model, changes = measure_transitions(
             session, lease, kernel, points, settings=SETTINGS, progress=progress
@@ -101,10 +117,12 @@ def points_to_change(
     grid: ClockGrid,
     sm_clocks_mhz: Sequence[int | None] | None = None,
     mem_clocks_mhz: Sequence[int | None] | None = None,
+    power_limits: Sequence[AskedPowerLimit | None] | None = None,
 ) -> tuple[OperatingPoint, ...]:
     """Every pair of the given clocks; by default auto and few others, which regulators hold.
 
-    Raises InputError for a clock that the device does not list, and for a single point.
+    Raises InputError for a clock that the device does not list, a power limit that it does not
+    take, and for a single point.
     """
     sm = chosen_clocks(sm_clocks_mhz, grid.sm_clocks_mhz, "sm-clocks")
     mem = chosen_clocks(mem_clocks_mhz, grid.mem_clocks_mhz, "mem-clocks")
@@ -115,7 +133,7 @@ def points_to_change(
         listed = grid.mem_clocks_mhz
         # Of a single clock auto and the clock read alike.
         mem = (None, listed[(len(listed) - 1) // 2]) if len(listed) > 1 else (None,)
-    points = grid.points(sm, mem)
+    points = grid.points(sm, mem, chosen_power_limits_w(power_limits, grid.power_limits))
     if len(set(points)) == 1:
         raise InputError(
             f"{points[0].label} is the only point, and changes need two to change between",

@@ -15,7 +15,7 @@ from joulewise.domain.errors import InputError
 from joulewise.domain.measurement import CellMeasurement
 from joulewise.domain.plan import Granularity, Plan, PlanRequest, Verification
 from joulewise.domain.points import OperatingPoint
-from joulewise.domain.ports import Lease, Progress
+from joulewise.domain.ports import HardwareRunners, Lease, Progress
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.sweep import Sweep
 from joulewise.domain.workload import Workload
@@ -31,7 +31,7 @@ from joulewise.store.atomic import require_place
 from joulewise.store.cells import CellJournal
 from joulewise.store.documents import plan_sha256, write_plan, write_verification
 from joulewise.store.sweeps import sweep_sha256, write_sweep_parquet
-from joulewise.workflow.devices import open_session, points_to_measure
+from joulewise.workflow.devices import AskedPowerLimit, open_session, points_of_device
 from joulewise.workflow.measuring import SETTINGS, journal_header, sweep_to_file
 from joulewise.workflow.promise import keep_promise
 from joulewise.workflow.reporting import (
@@ -69,6 +69,7 @@ class TuneJob:
     pair_count: int
     out: Path | None
     transition: str | None = None
+    power_limits: Sequence[AskedPowerLimit | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +122,9 @@ class FreshWindows:
         return measured
 
 
-def tune_to_folder(job: TuneJob, progress: Progress) -> TuneResult:
+def tune_to_folder(
+    job: TuneJob, progress: Progress, *, hardware: HardwareRunners | None = None
+) -> TuneResult:
     """Find, prove and report clocks; everything lies in one run folder.
 
     A folder in which an earlier `tune` was interrupted is gone on with: the journal of the
@@ -131,11 +134,27 @@ def tune_to_folder(job: TuneJob, progress: Progress) -> TuneResult:
     transition = load_optional_transition(job.transition)
     job = replace(job, request=replace(job.request, transition=transition))
     workload = load_workload(job.workload)
-    session = open_session(job.device, workload, transition=transition)
-    points = points_to_measure(session.gpu.clock_grid(), job.sm_clocks_mhz, job.mem_clocks_mhz)
-    with named_transition(job.transition):
-        # A model that lacks a change would be of no use once all is measured.
-        change_costs(points, transition)
+    session = open_session(job.device, workload, transition, hardware=hardware)
+    # Held first: what limits there are shows once a dead holder's limit is put back.
+    with hold(session.gpu, state_dir=default_state_dir()) as lease:
+        points = points_of_device(
+            session.gpu, job.sm_clocks_mhz, job.mem_clocks_mhz, job.power_limits
+        )
+        with named_transition(job.transition):
+            # A model that lacks a change would be of no use once all is measured.
+            change_costs(points, transition)
+        return _tune_points(session, lease, job, workload, points, progress)
+
+
+def _tune_points(
+    session: DeviceSession,
+    lease: Lease,
+    job: TuneJob,
+    workload: Workload,
+    points: Sequence[OperatingPoint],
+    progress: Progress,
+) -> TuneResult:
+    """Measure these points and all that follows, in one run folder."""
     folder = _make_folder(job.out if job.out is not None else _dated_folder(workload))
     model_file = transition_file(job.transition)
     files = () if model_file is None else (model_file,)
@@ -143,10 +162,7 @@ def tune_to_folder(job: TuneJob, progress: Progress) -> TuneResult:
         require_place(folder / name, sources=source_files(*files, workload=job.workload))
     out = folder / SWEEP_NAMES[0]
     header = journal_header(session, workload, points)
-    with (
-        CellJournal.open_for(out, header, resume=True) as journal,
-        hold(session.gpu, state_dir=default_state_dir()) as lease,
-    ):
+    with CellJournal.open_for(out, header, resume=True) as journal:
         sweep = sweep_to_file(session, lease, workload, points, out, journal, progress)
         plan = _kept_plan(session, lease, job, workload, sweep, folder, progress)
         seen = verify_plan(

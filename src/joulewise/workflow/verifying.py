@@ -9,7 +9,8 @@ from joulewise.control.lease import hold
 from joulewise.control.state import default_state_dir
 from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Plan, Verification
-from joulewise.domain.ports import Gpu, GpuIdentity, Progress
+from joulewise.domain.points import PowerLimitRange
+from joulewise.domain.ports import Gpu, GpuIdentity, HardwareRunners, Progress
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.workload import Workload
 from joulewise.measure.settings import MeasureSettings
@@ -45,13 +46,18 @@ class VerifyResult:
     verification: Verification
 
 
-def verify_to_file(job: VerifyJob, progress: Progress) -> VerifyResult:
+def verify_to_file(
+    job: VerifyJob, progress: Progress, *, hardware: HardwareRunners | None = None
+) -> VerifyResult:
     """Verify a plan. Raises InputError for a plan that was made for another device."""
     plan = read_plan(job.plan)
     if job.out is not None:
         require_place(job.out, sources=source_files(job.plan, workload=job.workload))
-    session = session_for_plan(plan, job.plan, device=job.device, workload=job.workload)
+    session = session_for_plan(
+        plan, job.plan, device=job.device, workload=job.workload, hardware=hardware
+    )
     with hold(session.gpu, state_dir=default_state_dir()) as lease:
+        refuse_impossible_points(plan, session.gpu, job.plan)
         seen = verify_plan(
             session,
             lease,
@@ -67,7 +73,12 @@ def verify_to_file(job: VerifyJob, progress: Progress) -> VerifyResult:
 
 
 def session_for_plan(
-    plan: Plan, file: Path, *, device: str | None, workload: str | None
+    plan: Plan,
+    file: Path,
+    *,
+    device: str | None,
+    workload: str | None,
+    hardware: HardwareRunners | None = None,
 ) -> DeviceSession:
     """Open the device that shall carry out a plan, with what the plan launches.
 
@@ -75,12 +86,11 @@ def session_for_plan(
     string says otherwise.
 
     Raises:
-        InputError: the plan was made for another device or workload, or asks for clocks that
-            the device does not list; names the plan's file.
+        InputError: the plan was made for another device or workload; names the plan's file.
     """
     ran = _workload_to_run(plan, file, workload)
     device = plan.device if device is None else device
-    session = open_session(device, ran, plan.request.transition)
+    session = open_session(device, ran, plan.request.transition, hardware=hardware)
     refuse_other_device(plan, session.gpu.identity, file)
     lacking = [one.kernel for one in plan.launches if one.kernel not in session.runner.kernels]
     if lacking:
@@ -90,7 +100,6 @@ def session_for_plan(
             hint="Name the workload that the plan was made for with --workload.",
         )
     refuse_other_launches(plan, ran, file)
-    refuse_unlisted_clocks(plan, session.gpu, file)
     return session
 
 
@@ -112,8 +121,12 @@ def _workload_to_run(plan: Plan, file: Path, workload: str | None) -> Workload:
     return load_workload(plan.workload)
 
 
-def refuse_unlisted_clocks(plan: Plan, gpu: Gpu, file: Path) -> None:
-    """All of them, before the first is set: a verification takes hours on hardware."""
+def refuse_impossible_points(plan: Plan, gpu: Gpu, file: Path) -> None:
+    """All of them, before the first is set: a verification takes hours on hardware.
+
+    What limits a device takes shows under a lease, once a dead holder's limit is put back.
+    Raises InputError that names the plan's file.
+    """
     grid = gpu.clock_grid()
     for point in dict.fromkeys((plan.baseline, *(launch.point for launch in plan.launches))):
         for field, clock, listed in (
@@ -127,6 +140,22 @@ def refuse_unlisted_clocks(plan: Plan, gpu: Gpu, file: Path) -> None:
                     field=field,
                     hint="Measure and plan on this device.",
                 )
+        if not _is_limit_taken(point.power_limit_w, grid.power_limits):
+            raise InputError(
+                f"{gpu.identity.name} takes no power limit of {point.power_limit_w:g} W",
+                file=str(file),
+                field="power_limit_w",
+                hint="Measure and plan on this device, with the limit that it has now."
+                if grid.power_limits is None
+                else f"It takes {grid.power_limits.least_w:g} to {grid.power_limits.found_w:g} W "
+                "as it stands; joulewise never raises a limit.",
+            )
+
+
+def _is_limit_taken(limit_w: float | None, limits: PowerLimitRange | None) -> bool:
+    if limit_w is None:
+        return True
+    return limits is not None and limits.least_w <= limit_w <= limits.found_w
 
 
 def refuse_other_device(plan: Plan, identity: GpuIdentity, file: Path) -> None:

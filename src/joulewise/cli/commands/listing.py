@@ -9,7 +9,7 @@ from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.render import say, seconds, table
 from joulewise.cli.values import caveat_kinds
 from joulewise.domain.plan import Status
-from joulewise.workflow.devices import device_lines
+from joulewise.workflow.devices import DeviceLine, device_lines
 from joulewise.workflow.workloads import workload_lines
 
 
@@ -24,11 +24,11 @@ def devices(as_json: AsJson = False, fail_on: FailOn = None) -> None:
                 line.device,
                 line.name,
                 "simulated" if line.is_simulated else "hardware",
-                "yes" if line.is_calibrated else "no",
+                _calibrated(line),
                 str(line.sm_clock_count),
                 str(line.mem_clock_count),
-                seconds(line.lag_s) if line.lag_s else "none",
-                seconds(line.stall_s) if line.stall_s else "none",
+                _cost(line.lag_s),
+                _cost(line.stall_s),
             )
             for line in lines
         ]
@@ -37,11 +37,26 @@ def devices(as_json: AsJson = False, fail_on: FailOn = None) -> None:
         say(
             console,
             "SM and memory are numbers of clocks. A new operating point comes late by the lag, and "
-            "at every change the GPU waits for the stall; set them with lag=5ms or stall=1ms.",
+            "at every change the GPU waits for the stall; set them with lag=5ms or stall=1ms. What "
+            "can be read and set on NVIDIA GPUs here, says joulewise doctor.",
         )
 
     outcome = Outcome(status=Status.FEASIBLE, render=render, extra={"devices": lines})
     finish(outcome, as_json=as_json, fail_on=wanted)
+
+
+def _calibrated(line: DeviceLine) -> str:
+    """Only a model can be fitted to measurements."""
+    if line.lag_s is None:
+        return "-"
+    return "yes" if line.is_calibrated else "no"
+
+
+def _cost(time_s: float | None) -> str:
+    """What a change takes; hardware does not tell before it is measured."""
+    if time_s is None:
+        return "unknown"
+    return seconds(time_s) if time_s else "none"
 
 
 def workloads(as_json: AsJson = False, fail_on: FailOn = None) -> None:

@@ -15,6 +15,7 @@ from joulewise.cli.options import (
     Device,
     FailOn,
     MemClocks,
+    PowerLimits,
     SmClocks,
     SweepOut,
     Workload,
@@ -22,7 +23,7 @@ from joulewise.cli.options import (
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import counted, print_caveats, say
-from joulewise.cli.values import caveat_kinds, clock_list
+from joulewise.cli.values import caveat_kinds, clock_list, power_limit_list
 from joulewise.domain.plan import Status
 from joulewise.workflow.measuring import MeasureJob, doubts_of_cells, measure_to_file
 
@@ -36,6 +37,7 @@ def measure(
     ] = False,
     sm_clocks: SmClocks = None,
     mem_clocks: MemClocks = None,
+    power_limits: PowerLimits = None,
     as_json: AsJson = False,
     fail_on: FailOn = None,
 ) -> None:
@@ -46,6 +48,7 @@ def measure(
         workload=workload,
         sm_clocks_mhz=clock_list(sm_clocks, field="sm-clocks"),
         mem_clocks_mhz=clock_list(mem_clocks, field="mem-clocks"),
+        power_limits=power_limit_list(power_limits),
         out=out,
         is_resumed=resume,
     )

@@ -1,4 +1,4 @@
-"""`joulewise transitions` and `joulewise measure-transitions`: what changes of clocks cost."""
+"""`joulewise transitions` and `joulewise probe transitions`: what changes of clocks cost."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def transitions(as_json: AsJson = False, fail_on: FailOn = None) -> None:
     finish(outcome, as_json=as_json, fail_on=wanted)
 
 
-def measure_transitions(
+def probe_transitions(
     device: Device = DEFAULT_DEVICE,
     workload: Workload = DEFAULT_WORKLOAD,
     kernel: Kernel = None,
@@ -96,13 +96,14 @@ def measure_transitions(
         result = measure_transitions_to_file(job, progress)
 
     def render(console: Console) -> None:
-        columns = ("change of", "between", "and", "lag", "stall", "energy")
+        columns = ("change of", "from", "to", "call", "lag", "stall", "energy")
         console.print(table(None, columns, _change_rows(result), left_count=3))
         print_caveats(console, result.caveats)
         say(
             console,
-            f"Measured changes between {counted(len(result.changes), 'pair')} of points on "
-            f"{result.device_name} under kernel {result.kernel}; written to {out}.",
+            f"Measured {counted(len(result.changes), 'change')} of the operating point on "
+            f"{result.device_name} under kernel {result.kernel}; written to {out}. Times are "
+            "medians, with the longest seen in brackets where it is another.",
         )
 
     outcome = Outcome(
@@ -150,7 +151,8 @@ def _change_rows(result: TransitionsResult) -> Iterator[tuple[str, ...]]:
             change.domain.value,
             change.before.label,
             change.after.label,
-            seconds(change.lag_s) if change.lag_s else "none",
+            _with_worst(change.call_s, change.worst_call_s),
+            _with_worst(change.lag_s, change.worst_lag_s),
             seconds(change.stall_s)
             if change.is_stall_seen
             else f"below {seconds(change.stall_least_s)}",
@@ -158,3 +160,9 @@ def _change_rows(result: TransitionsResult) -> Iterator[tuple[str, ...]]:
             if change.is_energy_seen
             else f"below {joules(change.energy_least_j)}",
         )
+
+
+def _with_worst(middle_s: float, worst_s: float) -> str:
+    """A median, and the longest where that reads otherwise."""
+    middle, worst = (seconds(time_s) if time_s else "none" for time_s in (middle_s, worst_s))
+    return middle if middle == worst else f"{middle} ({worst})"

@@ -16,6 +16,7 @@ from joulewise.cli.options import (
     MaxSlowdown,
     MemClocks,
     Pairs,
+    PowerLimits,
     RunFolder,
     SmClocks,
     Transition,
@@ -25,7 +26,7 @@ from joulewise.cli.outcome import finish
 from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import print_caveats, print_line, say, table
 from joulewise.cli.sentences import comparison_rows, replay_line, tune_sentence
-from joulewise.cli.values import caveat_kinds, clock_list
+from joulewise.cli.values import caveat_kinds, clock_list, power_limit_list
 from joulewise.cli.verdicts import plan_caveats, plan_outcome
 from joulewise.domain.plan import Granularity, Objective, Scope
 from joulewise.workflow.reporting import PLAN_NAME
@@ -42,6 +43,7 @@ def tune(
     out: RunFolder = None,
     sm_clocks: SmClocks = None,
     mem_clocks: MemClocks = None,
+    power_limits: PowerLimits = None,
     pairs: Pairs = 10,
     as_json: AsJson = False,
     fail_on: FailOn = None,
@@ -54,6 +56,7 @@ def tune(
         request=request_of(Objective.ENERGY, granularity, Scope.GLOBAL, max_slowdown, max_regions),
         sm_clocks_mhz=clock_list(sm_clocks, field="sm-clocks"),
         mem_clocks_mhz=clock_list(mem_clocks, field="mem-clocks"),
+        power_limits=power_limit_list(power_limits),
         pair_count=pairs,
         out=out,
         transition=transition,

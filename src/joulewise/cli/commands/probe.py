@@ -1,0 +1,14 @@
+"""`joulewise probe`: what a device does when nobody has told, seen on the device itself."""
+
+from __future__ import annotations
+
+import typer
+
+from joulewise.cli.commands import transitions
+
+app = typer.Typer(
+    help="See on the device itself what it does.", no_args_is_help=True, rich_markup_mode=None
+)
+app.command("transitions", short_help="Measure what changing clocks costs.")(
+    transitions.probe_transitions
+)

@@ -1,0 +1,245 @@
+"""An NVIDIA GPU behind the `Gpu` port."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from joulewise.device.nvml import NvmlDevice, is_fake_library
+from joulewise.device.nvml_clocks import (
+    current_power_limit_w,
+    greatest_power_limit_w,
+    listed_mem_clocks,
+    listed_sm_clocks,
+    needed_clocks,
+    power_limit_range,
+)
+from joulewise.device.nvml_discovery import FoundGpu, find_gpu
+from joulewise.device.nvml_gpm import ActivityMeter
+from joulewise.device.nvml_knobs import NvmlKnobs
+from joulewise.device.nvml_meters import MODULE_SCOPE, MeterReader
+from joulewise.device.nvml_processes import OtherProcesses
+from joulewise.device.nvml_readings import (
+    mem_clock,
+    partitioning,
+    persistence,
+    power_scope,
+    reasons,
+    sm_clock,
+    superchip,
+    temperature,
+)
+from joulewise.device.nvml_string import NvmlOptions, parse_nvml
+from joulewise.device.nvml_ticks import EnergyTicks
+from joulewise.device.nvml_values import clock_mhz, event_reasons, power_w, temperature_c
+from joulewise.device.real_time import MonotonicTimer
+from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.errors import NotSupported
+from joulewise.domain.measurement import GpuSample
+from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint, PowerLimitRange
+from joulewise.domain.ports import GpuIdentity, Timer
+
+_NEAREST_COUNT = 3
+
+
+def open_nvml(device: str, *, timer: Timer | None = None) -> NvmlGpu:
+    """Open an NVIDIA GPU; reads only, and sets nothing.
+
+    Args:
+        device: such as `nvml:0`, `nvml:GPU-4ad1,memory_lock=on`; see `nvml_string`.
+        timer: the time that the GPU lives in; `None` for that of the machine.
+
+    Raises:
+        InputError: no GPU or more than one fits the device string.
+        NotSupported: no usable driver, no GPU, or a MIG instance.
+        DeviceLost: the GPU no longer answers.
+    """
+    options = parse_nvml(device)
+    timer = MonotonicTimer() if timer is None else timer
+    return NvmlGpu(find_gpu(options, timer.sleep), options, timer)
+
+
+class NvmlGpu:
+    """A `Gpu` through NVML. Threads may share it: a sampler reads while another waits."""
+
+    def __init__(self, found: FoundGpu, options: NvmlOptions, timer: Timer) -> None:
+        """Read what stays the same, and the power limit as found."""
+        device = found.device
+        device.title = f"{found.name} (GPU {device.index})"
+        self._device = device
+        self._options = options
+        self._timer = timer
+        self._uuid = found.uuid
+        is_superchip = bool(superchip(device).known(device.title))
+        scope = power_scope(device, is_superchip=is_superchip)
+        self._meters = MeterReader(
+            device, timer, scope=scope, greatest_limit_w=greatest_power_limit_w(device)
+        )
+        self._ticks = EnergyTicks(self._meters.read_energy_j, timer, gpu=device.title)
+        self._activity = ActivityMeter(device)
+        self._others = OtherProcesses(device, timer)
+        self._knobs = NvmlKnobs(device, KnobState(power_limit_w=current_power_limit_w(device)))
+        self._clocks: ClockGrid | None = None
+        is_fake = is_fake_library()
+        self._identity = GpuIdentity(
+            spec=options.spec(found.uuid),
+            name=found.name,
+            uuid=found.uuid,
+            is_simulated=is_fake,
+            caveats=_caveats(device, is_fake=is_fake, is_superchip=is_superchip, scope=scope),
+        )
+
+    @property
+    def identity(self) -> GpuIdentity:
+        """Which GPU this is, with the doubts that everything read from it carries."""
+        return self._identity
+
+    @property
+    def index(self) -> int:
+        """Its NVML index, by PCI address; CUDA's may differ."""
+        return self._device.index
+
+    @property
+    def uuid(self) -> str:
+        """Its UUID, `GPU-…`."""
+        return self._uuid
+
+    @property
+    def energy_counter_period_s(self) -> float | None:
+        """How often the energy counter moves; measured at the first question."""
+        return self._ticks.period_s
+
+    def clock_grid(self) -> ClockGrid:
+        """Clocks that the device lists and takes, and its power limits up to the one found.
+
+        Memory clocks are listed only where the device string says `memory_lock=on`: without
+        it the device takes none.
+
+        Raises:
+            NotSupported: it lists no SM clocks.
+            DeviceLost: it no longer answers.
+        """
+        if self._clocks is None:
+            device = self._device
+            mem: tuple[int, ...] = ()
+            if self._options.is_memory_lock_allowed:
+                mem = needed_clocks(device, listed_mem_clocks(device))
+            sm = needed_clocks(device, listed_sm_clocks(device))
+            self._clocks = ClockGrid(sm_clocks_mhz=sm, mem_clocks_mhz=mem)
+        limits = power_limit_range(self._device, self._knobs.found.power_limit_w)
+        return replace(self._clocks, power_limits=limits)
+
+    def knob_state(self) -> KnobState:
+        """The power limit that is set; clock locks cannot be read back. Raises DeviceLost."""
+        return KnobState(power_limit_w=current_power_limit_w(self._device))
+
+    def sample(self) -> GpuSample:
+        """Read everything once; about eight calls. Raises DeviceLost, DeviceError."""
+        device = self._device
+        meters = self._meters.read()
+        sm_clock_mhz = clock_mhz(sm_clock(device).known(device.title))
+        return GpuSample(
+            time_s=meters.time_s,
+            energy_j=meters.energy_j,
+            power_w=meters.power_w,
+            average_power_w=meters.average_power_w,
+            sm_clock_mhz=sm_clock_mhz,
+            mem_clock_mhz=clock_mhz(mem_clock(device).known(device.title)),
+            temp_c=temperature_c(temperature(device).known(device.title)),
+            power_capped_s=meters.power_capped_s,
+            thermally_throttled_s=meters.thermally_throttled_s,
+            power_braked_s=meters.power_braked_s,
+            sync_boosted_s=meters.sync_boosted_s,
+            power_limit_w=power_w(
+                device.call("nvmlDeviceGetEnforcedPowerLimit").known(device.title)
+            ),
+            event_reasons=event_reasons(reasons(device).known(device.title)),
+            other_process_count=self._others.count(),
+            activity=self._activity.read(meters.time_s, sm_clock_mhz),
+        )
+
+    def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
+        """Wait until the energy counter moves, and read everything right then.
+
+        Raises:
+            MeasurementError: it does not move within `timeout_s`.
+            NotSupported: there is no counter.
+            DeviceLost: the GPU no longer answers.
+        """
+        self._ticks.wait(timeout_s)
+        return self.sample()
+
+    def wait(self, duration_s: float) -> None:
+        """Let time pass."""
+        self._timer.sleep(duration_s)
+
+    def request(self, point: OperatingPoint) -> None:
+        """Ask for a point. Raises NotPermitted, NotSupported, DeviceLost, DeviceError."""
+        grid = self.clock_grid()
+        self._check(point, grid)
+        self._knobs.request(point, grid)
+
+    def reset(self, found: KnobState | None = None) -> None:
+        """Give every knob back. Raises NotPermitted, DeviceLost, DeviceError."""
+        self._knobs.reset(found)
+
+    def _check(self, point: OperatingPoint, grid: ClockGrid) -> None:
+        title = self._device.title
+        if point.mem_clock_mhz is not None and not self._options.is_memory_lock_allowed:
+            raise NotSupported(
+                f"{title}: locks of the memory clock are off",
+                hint=f"Open the device as {self._identity.spec},memory_lock=on; on some GPUs "
+                "such a lock slows work at any clock, and joulewise checks that.",
+            )
+        _check_clock(title, "SM clock", point.sm_clock_mhz, grid.sm_clocks_mhz)
+        _check_clock(title, "memory clock", point.mem_clock_mhz, grid.mem_clocks_mhz)
+        _check_limit(title, point.power_limit_w, grid.power_limits)
+
+
+def _caveats(
+    device: NvmlDevice, *, is_fake: bool, is_superchip: bool, scope: int
+) -> tuple[Caveat, ...]:
+    caveats = []
+    if is_fake:
+        caveats.append(Caveat(kind=CaveatKind.SIMULATED_DEVICE, seen="fake NVIDIA driver"))
+    if is_superchip:
+        what = "energy and power" if scope == MODULE_SCOPE else "energy"
+        caveats.append(
+            Caveat(
+                kind=CaveatKind.ENERGY_OF_MODULE,
+                seen=f"{device.title} shares a module with a CPU, whose {what} it tells",
+            )
+        )
+    if partitioning(device).known(device.title):
+        caveats.append(Caveat(kind=CaveatKind.GPU_PARTITIONED, seen=f"MIG is on on {device.title}"))
+    if persistence(device).known(device.title) is False:
+        caveats.append(
+            Caveat(
+                kind=CaveatKind.PERSISTENCE_OFF, seen=f"persistence mode is off on {device.title}"
+            )
+        )
+    return tuple(caveats)
+
+
+def _check_clock(title: str, name: str, clock: int | None, listed_mhz: Sequence[int]) -> None:
+    if clock is None or clock in listed_mhz:
+        return
+    nearest = sorted(listed_mhz, key=lambda other: abs(other - clock))[:_NEAREST_COUNT]
+    raise NotSupported(
+        f"{title} lists no {name} of {clock} MHz",
+        hint=f"Nearest: {', '.join(map(str, sorted(nearest)))}.",
+    )
+
+
+def _check_limit(title: str, limit_w: float | None, limits: PowerLimitRange | None) -> None:
+    if limit_w is None:
+        return
+    if limits is None:
+        raise NotSupported(
+            f"{title} has no power limit that can be set", hint="Leave the power limit at auto."
+        )
+    if not limits.least_w <= limit_w <= limits.found_w:
+        raise NotSupported(
+            f"{title} takes no power limit of {limit_w:g} W",
+            hint=f"From {limits.least_w:g} W up to the limit found, {limits.found_w:g} W.",
+        )

@@ -1,0 +1,241 @@
+"""How long a request blocks, and how long a new point takes to come into force.
+
+Two ways: from the clocks as the driver reads them back (`ReadBack`), and from SM cycles that a
+micro-kernel counts on the GPU itself (`Traced`), which is finer and sees standstills, too, but
+knows nothing of the memory clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from joulewise.domain.errors import MeasurementError
+from joulewise.domain.measurement import GpuSample
+from joulewise.domain.points import OperatingPoint
+from joulewise.domain.ports import ClockTracer, Gpu, KernelLoop, Lease
+from joulewise.measure.clock_trace import (
+    TracedChange,
+    half_step_mhz,
+    is_steady,
+    pace_mhz,
+    traced_change,
+)
+from joulewise.measure.statistics import median
+
+LAG_TIMEOUT_S = 2.0
+# Polling for a changed clock: first coarsely, then in small parts of what that showed, from
+# half of it on.
+_COARSE_POLL_S = 0.001
+_FINEST_POLL_S = 2e-5
+_POLLS_PER_LAG = 500
+# Traces: as short as shows the change, and so many times longer where that was too short.
+_FIRST_TRACE_S = 0.01
+_TRACE_GROWTH_COUNT = 4.0
+_REST_S = 0.5
+# A clock left to the driver wanders; so near it counts as the one looked for.
+_ALIKE_RATIO = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeTimes:
+    """What changes from one point to another took, one value for each repeat.
+
+    `lag_doubt_s` is how far off a lag may be. `stalls_s` is empty where stalls cannot be seen
+    singly; those below `stall_least_s` would not be.
+    """
+
+    calls_s: tuple[float, ...]
+    lags_s: tuple[float, ...]
+    lag_doubt_s: float
+    stalls_s: tuple[float, ...] = ()
+    stall_least_s: float = 0.0
+
+    @property
+    def lag_s(self) -> float:
+        """The middle lag."""
+        return median(self.lags_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairTimes:
+    """Changes from one point to another, and back."""
+
+    there: ChangeTimes
+    back: ChangeTimes
+
+    @property
+    def lag_s(self) -> float:
+        """The longer of the two."""
+        return max(self.there.lag_s, self.back.lag_s)
+
+
+class ReadBack:
+    """Times from the clocks as the driver reads them back, while a kernel runs."""
+
+    def __init__(self, gpu: Gpu, lease: Lease, loop: KernelLoop, repeat_count: int) -> None:
+        """Nothing is asked for before the first measurement."""
+        self._gpu = gpu
+        self._lease = lease
+        self._loop = loop
+        self._repeat_count = repeat_count
+
+    def times(self, before: OperatingPoint, after: OperatingPoint) -> PairTimes | None:
+        """Both ways; `None` where the clocks read alike at both points.
+
+        Raises:
+            MeasurementError: clocks never read back.
+            DeviceError: a point was refused, or the device was lost.
+        """
+        clocks = [self._settled_clocks(point) for point in (before, after)]
+        if clocks[0] == clocks[1]:
+            return None
+        return PairTimes(
+            there=self._one_way(before, after, clocks[1]),
+            back=self._one_way(after, before, clocks[0]),
+        )
+
+    def _settled_clocks(self, point: OperatingPoint) -> tuple[int | None, ...]:
+        self._lease.apply(point)
+        self._loop.run_for(LAG_TIMEOUT_S)
+        return _clocks(self._gpu.sample())
+
+    def _one_way(
+        self, before: OperatingPoint, after: OperatingPoint, clocks: tuple[int | None, ...]
+    ) -> ChangeTimes:
+        poll_s, passed_s = _COARSE_POLL_S, 0.0
+        calls_s: list[float] = []
+        lags_s: list[float] = []
+        for number in range(self._repeat_count + 1):
+            self._lease.apply(before)
+            self._loop.run_for(LAG_TIMEOUT_S)
+            call_s, lag_s = self._read(after, clocks, poll_s, passed_s)
+            if number:
+                calls_s.append(call_s)
+                lags_s.append(lag_s)
+            else:
+                poll_s, passed_s = _poll_s(lag_s), lag_s / 2
+        return ChangeTimes(
+            calls_s=tuple(calls_s),
+            lags_s=tuple(lags_s),
+            lag_doubt_s=0.5 * _poll_s(median(lags_s)),
+        )
+
+    def _read(
+        self,
+        after: OperatingPoint,
+        clocks: tuple[int | None, ...],
+        poll_s: float,
+        passed_s: float,
+    ) -> tuple[float, float]:
+        """One call and one lag.
+
+        Nobody looks between the end of the call and `passed_s`, nor then more often than needed.
+        """
+        asked_s = before_s = self._gpu.sample().time_s
+        self._lease.apply(after)
+        sample = self._gpu.sample()
+        call_s = sample.time_s - asked_s
+        if passed_s - call_s >= poll_s:
+            self._loop.run_for(passed_s - call_s)
+            sample = self._gpu.sample()
+        while _clocks(sample) != clocks:
+            if sample.time_s - asked_s > LAG_TIMEOUT_S:
+                raise MeasurementError(
+                    f"the clocks of {after.label} did not read back within {LAG_TIMEOUT_S:g} s",
+                    hint="Use points that the device holds under load.",
+                )
+            before_s = sample.time_s
+            self._loop.run_for(poll_s)
+            sample = self._gpu.sample()
+        # It happened at some moment between the last two looks.
+        return call_s, (before_s + sample.time_s) / 2 - asked_s
+
+
+class Traced:
+    """Times from SM cycles; the tracer's own micro-kernel runs meanwhile, and no other."""
+
+    def __init__(self, gpu: Gpu, lease: Lease, tracer: ClockTracer, repeat_count: int) -> None:
+        """Nothing is asked for before the first measurement."""
+        self._gpu = gpu
+        self._lease = lease
+        self._tracer = tracer
+        self._repeat_count = repeat_count
+        self._listed_mhz = gpu.clock_grid().sm_clocks_mhz
+
+    def times(self, before: OperatingPoint, after: OperatingPoint) -> PairTimes | None:
+        """Both ways; `None` where the SM clock is the same at both points.
+
+        Raises:
+            MeasurementError: a clock was not reached, or the micro-kernel cannot run.
+            DeviceError: a point was refused, or the device was lost.
+        """
+        before_mhz, after_mhz = self._settled_mhz(before), self._settled_mhz(after)
+        if abs(before_mhz - after_mhz) <= half_step_mhz(self._listed_mhz, after_mhz):
+            return None
+        return PairTimes(
+            there=self._one_way(before, after, before_mhz, after_mhz),
+            back=self._one_way(after, before, after_mhz, before_mhz),
+        )
+
+    def _settled_mhz(self, point: OperatingPoint) -> float:
+        """The SM clock at a point, once the GPU has woken up and it has come into force."""
+        self._lease.apply(point)
+        self._gpu.wait(LAG_TIMEOUT_S)
+        length_s = _FIRST_TRACE_S
+        while True:
+            trace = self._tracer.trace(_do_nothing, before_s=0.0, after_s=length_s)
+            clock_mhz = pace_mhz(trace)
+            if is_steady(trace, within_mhz=half_step_mhz(self._listed_mhz, clock_mhz)):
+                return clock_mhz
+            length_s = self._longer_s(length_s, point)
+
+    def _one_way(
+        self, start: OperatingPoint, target: OperatingPoint, start_mhz: float, target_mhz: float
+    ) -> ChangeTimes:
+        within_mhz = half_step_mhz(self._listed_mhz, target_mhz)
+        alike_mhz = max(within_mhz, _ALIKE_RATIO * abs(start_mhz - target_mhz))
+        before_s = after_s = _FIRST_TRACE_S
+        seen: list[TracedChange] = []
+        while len(seen) < self._repeat_count:
+            self._lease.apply(start)
+            self._gpu.wait(_REST_S)
+            ask = partial(self._lease.apply, target)
+            trace = self._tracer.trace(ask, before_s=before_s, after_s=after_s)
+            change = traced_change(trace, within_mhz=within_mhz)
+            if abs(change.before_mhz - start_mhz) > alike_mhz:
+                before_s = self._longer_s(before_s, start)
+            elif change.lag_s is None or abs(change.after_mhz - target_mhz) > alike_mhz:
+                after_s = self._longer_s(after_s, target)
+            else:
+                seen.append(change)
+        return ChangeTimes(
+            calls_s=tuple(one.call_s for one in seen),
+            lags_s=tuple(one.lag_s for one in seen if one.lag_s is not None),
+            lag_doubt_s=max(one.resolution_s for one in seen),
+            stalls_s=tuple(one.stall_s for one in seen),
+            stall_least_s=max(one.resolution_s for one in seen),
+        )
+
+    @staticmethod
+    def _longer_s(length_s: float, point: OperatingPoint) -> float:
+        """Length of the next try."""
+        if length_s > _TRACE_GROWTH_COUNT * LAG_TIMEOUT_S:
+            raise MeasurementError(
+                f"the SM clock did not settle at {point.label} within {length_s:.1f} s",
+                hint="Use points that the device holds, and stop other programs that set clocks.",
+            )
+        return length_s * _TRACE_GROWTH_COUNT
+
+
+def _do_nothing() -> None:
+    """Ask for nothing: the clock in force is what is looked for."""
+
+
+def _poll_s(lag_s: float) -> float:
+    """Time between two looks at clocks that change after about this long."""
+    return max(_FINEST_POLL_S, lag_s / _POLLS_PER_LAG)
+
+
+def _clocks(sample: GpuSample) -> tuple[int | None, ...]:
+    return sample.sm_clock_mhz, sample.mem_clock_mhz

@@ -1,0 +1,184 @@
+"""Requests of an iteration that runs on a device: when each is due, and what became of it.
+
+Nothing here asks or waits. Launches are counted from the first of the first iteration; when
+one begins that has not is reckoned from the running launch at the point in force, and from the
+times of those between at their planned points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from joulewise.domain.plan import PlannedLaunch, PlannedRequest
+from joulewise.domain.points import OperatingPoint
+from joulewise.simulator.fake_driver import FakeProgress
+
+# A point this near to its launch is on time: no host's timer is better.
+_PUNCTUAL_S = 1e-4
+
+LaunchTime = Callable[[str, OperatingPoint], float]
+"""Seconds that a launch of a kernel takes at a point."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCounts:
+    """Requests by their fate, and the longest that a point came after its launch had begun."""
+
+    request_count: int = 0
+    late_count: int = 0
+    skipped_count: int = 0
+    max_late_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeTimes:
+    """What a change takes: how long until it is in force, and how long the GPU waits then.
+
+    Between two requests at least `dwell_s` pass.
+    """
+
+    lag_s: float
+    stall_s: float
+    dwell_s: float
+
+
+class Requests:
+    """The requests of one iteration, over and over, one at a time."""
+
+    def __init__(
+        self,
+        launches: Sequence[PlannedLaunch],
+        requests: Sequence[PlannedRequest],
+        launch_time_s: LaunchTime,
+        change: ChangeTimes,
+    ) -> None:
+        """Begin with the first launch, at its point."""
+        self._launches = tuple(launches)
+        self._requests = tuple(sorted(requests, key=lambda one: one.launch_index))
+        self._launch_time_s = launch_time_s
+        self._change = change
+        self.counts = RequestCounts()
+        self._point = self._launches[0].point
+        """In force as far as is known, until the next is."""
+        self._next_point = self._point
+        self._in_force_s = self._ready_s = self._resumes_s = -math.inf
+        self._turn = 0
+        self._begun_s: dict[int, float] = {}
+        self._starts_s: tuple[float, ...] = ()
+        """Starts of the launches of an iteration at their planned points, and its end."""
+        self.reckon(1.0)
+
+    def reckon(self, time_ratio: float) -> None:
+        """Reckon with launches that take so many times as long from now on."""
+        self._time_ratio = time_ratio
+        before = (self._launches[-1], *self._launches)
+        times_s = (
+            time_ratio * self._launch_time_s(launch.kernel, launch.point)
+            + (self._change.stall_s if launch.point != last.point else 0.0)
+            for last, launch in zip(before, self._launches, strict=False)
+        )
+        self._starts_s = tuple(accumulate(times_s, initial=0.0))
+
+    def forget_lateness(self) -> None:
+        """Find the longest that a point came too late anew from now on."""
+        self.counts = replace(self.counts, max_late_s=0.0)
+
+    def note(self, progress: FakeProgress) -> None:
+        """Remember when the launch began that the next request is for."""
+        if self._requests and progress.launch_count == self._target():
+            self._begun_s[progress.launch_count] = progress.launch_start_s
+
+    def due(self, progress: FakeProgress, now_s: float) -> PlannedRequest | None:
+        """The request whose time has come; those that the next one has overtaken fall away."""
+        if not self._requests or self._due_s(self._turn, progress, now_s) > now_s:
+            return None
+        while self._due_s(self._turn + 1, progress, now_s) <= now_s:
+            self.counts = replace(self.counts, skipped_count=self.counts.skipped_count + 1)
+            self._step()
+            self.note(progress)
+        if now_s < self._ready_s:
+            return None
+        return self._requests[self._turn % len(self._requests)]
+
+    def next_moment_s(self, progress: FakeProgress, now_s: float) -> float:
+        """When to look again: the next request comes due, or may be made."""
+        if not self._requests:
+            return math.inf
+        due_s = self._due_s(self._turn, progress, now_s)
+        if due_s > now_s:
+            return due_s
+        following_s = self._due_s(self._turn + 1, progress, now_s)
+        return min(following_s, max(self._ready_s, now_s))
+
+    def next_launch(self, progress: FakeProgress) -> int | None:
+        """The launch of the next request, where it has not begun."""
+        if not self._requests or self._target() <= progress.launch_count:
+            return None
+        return self._target()
+
+    def asked(self, progress: FakeProgress, asked_s: float, returned_s: float) -> None:
+        """Take note of the request that was made, as `due` gave it."""
+        request = self._requests[self._turn % len(self._requests)]
+        is_change = request.point != self._next_point
+        self._point, self._next_point = self._next_point, request.point
+        in_force_s = returned_s + (self._change.lag_s if is_change else 0.0)
+        if is_change:
+            self._in_force_s = in_force_s
+            self._resumes_s = in_force_s + self._change.stall_s
+        self._ready_s = max(in_force_s, asked_s + self._change.dwell_s)
+        target = self._target()
+        begun_s = self._begun_s.get(target)
+        if begun_s is None:
+            begun_s = self.begins_s(target, progress, asked_s)
+        late_s = in_force_s - begun_s
+        counts = self.counts
+        self.counts = replace(
+            counts,
+            request_count=counts.request_count + 1,
+            late_count=counts.late_count + (late_s > _PUNCTUAL_S),
+            max_late_s=max(counts.max_late_s, late_s),
+        )
+        self._step()
+
+    def begins_s(self, launch: int, progress: FakeProgress, now_s: float) -> float:
+        """When a launch begins, or began, the wait before it included."""
+        running = progress.launch_count
+        if launch <= running:
+            return self._begun_s.get(launch, progress.launch_start_s)
+        planned_s = self._start_s(launch) - self._start_s(running + 1)
+        return self._end_s(progress, now_s) + planned_s
+
+    def _end_s(self, progress: FakeProgress, now_s: float) -> float:
+        """When the running launch ends."""
+        kernel = self._launches[progress.launch_count % len(self._launches)].kernel
+        left_ratio = 1.0 - progress.launch_done_ratio
+        if now_s < self._in_force_s:
+            time_s = self._time_s(kernel, self._point)
+            if now_s + left_ratio * time_s <= self._in_force_s:
+                return now_s + left_ratio * time_s
+            left_ratio -= (self._in_force_s - now_s) / time_s
+        resumes_s = max(now_s, self._resumes_s)
+        return resumes_s + left_ratio * self._time_s(kernel, self._next_point)
+
+    def _time_s(self, kernel: str, point: OperatingPoint) -> float:
+        return self._time_ratio * self._launch_time_s(kernel, point)
+
+    def _start_s(self, launch: int) -> float:
+        turns, index = divmod(launch, len(self._launches))
+        return turns * self._starts_s[-1] + self._starts_s[index]
+
+    def _target(self, turn: int | None = None) -> int:
+        """The launch that a request is for; `None`: the next one."""
+        turns, number = divmod(self._turn if turn is None else turn, len(self._requests))
+        return turns * len(self._launches) + self._requests[number].launch_index
+
+    def _due_s(self, turn: int, progress: FakeProgress, now_s: float) -> float:
+        lead_s = self._requests[turn % len(self._requests)].lead_s
+        return self.begins_s(self._target(turn), progress, now_s) - lead_s
+
+    def _step(self) -> None:
+        self._begun_s.pop(self._target(), None)
+        self._turn += 1

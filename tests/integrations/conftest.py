@@ -1,0 +1,7 @@
+"""Foreign programs and libraries, run as they are."""
+
+from __future__ import annotations
+
+from tests.fake_nvml import driver, fake_library, make_driver
+
+__all__ = ["driver", "fake_library", "make_driver"]

@@ -1,0 +1,200 @@
+#define _GNU_SOURCE
+#include "state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "board.h"
+#include "nvml_types.h"
+
+#define MAGIC 0x4c4d564e454b4146ull
+#define VIRTUAL_EPOCH_NS 1000000000000ll /* virtual time does not begin at zero, for real time never does */
+
+state_t *state;
+
+static size_t size_of(unsigned device_count) {
+  return sizeof(state_t) + device_count * sizeof(device_t);
+}
+
+/* Changes whenever the layout does: the sizes of what is stored tell. */
+static uint64_t layout(void) {
+  return (uint64_t)FAKENVML_ABI << 48 ^ sizeof(state_t) << 24 ^ sizeof(device_t);
+}
+
+static int64_t monotonic_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
+int64_t ps_of_s(double duration_s) {
+  return duration_s > 1e6 ? NEVER_PS / 4 : llround(duration_s * PS_PER_S);
+}
+
+int64_t state_now_ps(void) {
+  return state->is_virtual ? state->virtual_ps : state_ps_of_ns(monotonic_ns());
+}
+
+int64_t state_ps_of_ns(int64_t at_ns) {
+  int64_t since_ns = at_ns - state->epoch_ns;
+  return since_ns > NEVER_PS / PS_PER_NS / 2 ? NEVER_PS / 2 : since_ns * PS_PER_NS;
+}
+
+int64_t state_ns_of_ps(int64_t at_ps) {
+  int64_t past = at_ps % PS_PER_NS < 0;
+  return state->epoch_ns + at_ps / PS_PER_NS - past;
+}
+
+const profile_t *state_profile(void) { return &fake_profiles[state->profile]; }
+
+static int find_profile(const char *name, unsigned *found) {
+  for (unsigned i = 0; i < fake_profile_count; i++) {
+    if (strcmp(fake_profiles[i].preset, name)) continue;
+    *found = i;
+    return 1;
+  }
+  return 0;
+}
+
+static int make_mutex(pthread_mutex_t *mutex) {
+  pthread_mutexattr_t shared;
+  int failed = pthread_mutexattr_init(&shared) ||
+               pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED) ||
+               pthread_mutexattr_setrobust(&shared, PTHREAD_MUTEX_ROBUST) ||
+               pthread_mutex_init(mutex, &shared);
+  pthread_mutexattr_destroy(&shared);
+  return failed;
+}
+
+/* Knobs that the environment names, as name=value,name=value, for every device. */
+static void knobs_from_environment(knobs_t *knobs) {
+  const char *text = getenv("FAKE_NVML_KNOBS");
+  char name[64];
+  double value;
+  int length;
+  while (text && sscanf(text, "%63[^=]=%lf%n", name, &value, &length) == 2) {
+    double *knob = knobs_find(knobs, name);
+    if (knob) *knob = value;
+    else fprintf(stderr, "fake NVIDIA driver: no knob is called %s\n", name);
+    text += length;
+    if (*text++ != ',') break;
+  }
+}
+
+static int fill(state_t *fresh, unsigned profile, unsigned device_count, int is_virtual) {
+  fresh->magic = MAGIC;
+  fresh->layout = layout();
+  fresh->nonce = (uint64_t)monotonic_ns() << 16 ^ (uint64_t)getpid();
+  fresh->device_count = device_count;
+  fresh->profile = profile;
+  fresh->is_virtual = is_virtual;
+  fresh->epoch_ns = is_virtual ? VIRTUAL_EPOCH_NS : monotonic_ns();
+  fresh->last_set_ps = -NEVER_PS / 4;
+  fresh->last_set_device = MAX_DEVICES;
+  if (make_mutex(&fresh->mutex)) return NVML_ERROR_OPERATING_SYSTEM;
+  for (unsigned i = 0; i < device_count; i++) {
+    device_t *device = &fresh->devices[i];
+    device->index = i;
+    knobs_defaults(&fake_profiles[profile], &device->knobs);
+    knobs_from_environment(&device->knobs);
+    board_begin(device, &fake_profiles[profile]);
+  }
+  __atomic_store_n(&fresh->is_ready, 1, __ATOMIC_RELEASE);
+  return NVML_SUCCESS;
+}
+
+static void use(state_t *fresh) {
+  if (state) munmap(state, size_of(state->device_count));
+  state = fresh;
+}
+
+static state_t *map(int file, size_t size) {
+  void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  return memory == MAP_FAILED ? NULL : memory;
+}
+
+int state_create(const char *path, const char *profile_name, unsigned device_count,
+                 int is_virtual) {
+  unsigned profile;
+  char fresh_path[4096];
+  if (!path || !profile_name || !find_profile(profile_name, &profile))
+    return NVML_ERROR_INVALID_ARGUMENT;
+  if (device_count < 1 || device_count > MAX_DEVICES) return NVML_ERROR_INVALID_ARGUMENT;
+  /* Made aside and moved into place: whoever maps the old file keeps a whole one. */
+  snprintf(fresh_path, sizeof fresh_path, "%s.%d.new", path, (int)getpid());
+  int file = open(fresh_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file < 0) return NVML_ERROR_OPERATING_SYSTEM;
+  fchmod(file, 0666);
+  size_t size = size_of(device_count);
+  state_t *fresh = ftruncate(file, (off_t)size) ? NULL : map(file, size);
+  close(file);
+  if (!fresh || fill(fresh, profile, device_count, is_virtual) || rename(fresh_path, path)) {
+    unlink(fresh_path);
+    return NVML_ERROR_OPERATING_SYSTEM;
+  }
+  use(fresh);
+  return NVML_SUCCESS;
+}
+
+int state_attach(const char *path) {
+  if (!path) return NVML_ERROR_INVALID_ARGUMENT;
+  int file = open(path, O_RDWR | O_CLOEXEC);
+  if (file < 0) return NVML_ERROR_NOT_FOUND;
+  struct stat found;
+  state_t *mapped = NULL;
+  if (!fstat(file, &found) && (size_t)found.st_size >= sizeof(state_t))
+    mapped = map(file, (size_t)found.st_size);
+  close(file);
+  if (!mapped) return NVML_ERROR_UNKNOWN;
+  int is_ours = mapped->magic == MAGIC && mapped->layout == layout() &&
+                __atomic_load_n(&mapped->is_ready, __ATOMIC_ACQUIRE) &&
+                (size_t)found.st_size == size_of(mapped->device_count);
+  if (!is_ours) {
+    munmap(mapped, (size_t)found.st_size);
+    return NVML_ERROR_UNKNOWN;
+  }
+  use(mapped);
+  return NVML_SUCCESS;
+}
+
+static const char *or_else(const char *name, const char *otherwise) {
+  const char *value = getenv(name);
+  return value && *value ? value : otherwise;
+}
+
+int state_require(void) {
+  if (state) return NVML_SUCCESS;
+  char usual[128], guard_path[4200];
+  snprintf(usual, sizeof usual, "/tmp/fake-nvml.%d.state", (int)getuid());
+  const char *path = or_else("FAKE_NVML_STATE", usual);
+  snprintf(guard_path, sizeof guard_path, "%s.lock", path);
+  int guard = open(guard_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (guard < 0) return NVML_ERROR_OPERATING_SYSTEM;
+  flock(guard, LOCK_EX);
+  int code = state_attach(path);
+  if (code == NVML_ERROR_NOT_FOUND) {
+    unsigned device_count = (unsigned)atoi(or_else("FAKE_NVML_DEVICES", "1"));
+    code = state_create(path, or_else("FAKE_NVML_PROFILE", "rtx3080ti"), device_count,
+                        !strcmp(or_else("FAKE_NVML_TIME", "real"), "virtual"));
+  } else if (code) {
+    fprintf(stderr, "fake NVIDIA driver: %s is no state file of this version; remove it\n", path);
+  }
+  close(guard);
+  return code;
+}
+
+void state_lock(void) {
+  /* A process that died while it held the mutex left every number whole; go on from there. */
+  if (pthread_mutex_lock(&state->mutex) == EOWNERDEAD) pthread_mutex_consistent(&state->mutex);
+}
+
+void state_unlock(void) { pthread_mutex_unlock(&state->mutex); }
