@@ -143,7 +143,7 @@ class SteadyBench:
                     energy_j=power_w * time_s,
                     duration_s=5.0,
                     launch_count=1,
-                    sm_clock_held_mhz=float(steady.sm_clock_mhz),
+                    sm_clock_held_mhz=steady.sm_clock_mhz,
                     temp_c=None,
                     caveats=(_CAPPED,) if steady.is_power_capped else (),
                 )

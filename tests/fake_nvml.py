@@ -27,6 +27,15 @@ __all__ = ["DriverMaker", "driver", "fake_library", "make_driver", "open_fake"]
 REPOSITORY = Path(__file__).resolve().parents[1]
 SOURCES = REPOSITORY / "tools" / "fake-nvml"
 BUILD = REPOSITORY / "build" / "fake-nvml"
+DRIVER_NOT_LOADED = 9
+HIDDEN = (
+    "nvmlInit_v2",
+    "nvmlInitWithFlags",
+    "nvmlDeviceGetCount_v2",
+    "nvmlDeviceGetHandleByIndex_v2",
+    "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceGetHandleByPciBusId_v2",
+)
 
 
 class DriverMaker(Protocol):
@@ -73,9 +82,7 @@ def make_driver(fake_library: Path, tmp_path: Path) -> Iterator[DriverMaker]:
         return harness
 
     yield make
-    harness.create(
-        tmp_path / "none.state", profile="rtx3080ti", device_count=0, is_virtual_time=True
-    )
+    _hide_gpus(harness, tmp_path)
 
 
 @pytest.fixture
@@ -91,6 +98,13 @@ def open_fake(
     gpu = open_nvml(device, timer=driver.timer)
     runner, iterations, tracer = open_fake_session_parts(driver, gpu.index, works)
     return DeviceSession(gpu=gpu, runner=runner, iterations=iterations, tracer=tracer)
+
+
+def _hide_gpus(harness: FakeDriver, folder: Path) -> None:
+    """Leave the process with a driver that finds none, as if it were not loaded."""
+    harness.create(folder / "none.state", profile="rtx3080ti", is_virtual_time=True)
+    for function in HIDDEN:
+        harness.fail(function, DRIVER_NOT_LOADED)
 
 
 def _build(library: Path) -> None:

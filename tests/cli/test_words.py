@@ -172,7 +172,9 @@ def _as_promised(plan: Plan) -> Verification:
         ("rtx3080ti", "virtual:rtx3080ti"),
         ("virtual:RTX3080Ti", "virtual:rtx3080ti"),
         ("virtual:nothing", None),
-        ("nvml:0", None),
+        ("jetson:0", None),
+        ("cuda:1", "nvml:1"),
+        ("GPU-4ad1", "nvml:GPU-4ad1"),
     ],
 )
 def test_a_device_that_is_nearly_one_is_guessed(

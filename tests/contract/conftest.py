@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
+from tests.fake_nvml import DriverMaker, fake_library, make_driver, open_fake
 
+from joulewise.domain.points import OperatingPoint
+from joulewise.domain.ports import Gpu
 from joulewise.domain.session import DeviceSession
+from joulewise.domain.sweep import Sweep
 from joulewise.domain.workload import Dtype, KernelKind, KernelWork
+from joulewise.measure.settings import MeasureSettings
+from joulewise.measure.sweep import measure_sweep
 from joulewise.simulator.presets import preset_names
+from joulewise.simulator.recorded import open_recorded
 from joulewise.simulator.virtual import open_virtual
 
+__all__ = ["fake_library", "make_driver"]
+
+# No regulator needs to lower these.
+RECORDED_SM_CLOCKS_MHZ = (210, 600, 900, 1200, 1500, 1695)
 Opener = Callable[[], DeviceSession]
 
 WORKS = (
@@ -50,11 +62,14 @@ class DeviceCase:
     open_lost_after_10_s: Opener
 
 
-def _virtual(name: str, options: str) -> DeviceCase:
+CaseMaker = Callable[[pytest.FixtureRequest], DeviceCase]
+
+
+def _virtual(name: str, options: str) -> CaseMaker:
     def opener(extra: str) -> Opener:
         return lambda: open_virtual(f"virtual:{name},{options}{extra}", WORKS)
 
-    return DeviceCase(
+    return lambda _request: DeviceCase(
         name=f"{name} {options}",
         open=opener(""),
         open_without_rights=opener(",control=denied"),
@@ -62,17 +77,90 @@ def _virtual(name: str, options: str) -> DeviceCase:
     )
 
 
-CASES = tuple(
-    _virtual(name, options) for name in preset_names() for options in ("noise=0", "seed=3")
-)
+def _recorded(request: pytest.FixtureRequest) -> DeviceCase:
+    """A recording of a virtual GPU: clocks that it holds, auto, and one power limit."""
+    sweep = request.getfixturevalue("recording")
+    assert isinstance(sweep, Sweep)
+
+    def opener(extra: str) -> Opener:
+        return lambda: open_recorded(sweep, f"recorded:contract.parquet{extra}")
+
+    return DeviceCase(
+        name="recorded",
+        open=opener(""),
+        open_without_rights=opener(",control=denied"),
+        open_lost_after_10_s=opener(",lost_after=10"),
+    )
 
 
-@pytest.fixture(params=CASES, ids=lambda case: case.name)
+def _fake(profile: str) -> CaseMaker:
+    """A GPU of the fake NVIDIA driver through the real binding, in virtual time."""
+
+    def case(request: pytest.FixtureRequest) -> DeviceCase:
+        make_driver: DriverMaker = request.getfixturevalue("make_driver")
+        monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+
+        def opened(*, has_rights: bool = True, lost_after_s: float | None = None) -> DeviceSession:
+            monkeypatch.setenv("FAKE_NVML_PRIV", str(int(has_rights)))
+            driver = make_driver(profile)
+            session = open_fake(driver, WORKS)
+            if lost_after_s is not None:
+                driver.set_knob(0, "lost_at_s", driver.now_s() + lost_after_s)
+            return session
+
+        return DeviceCase(
+            name=f"fake {profile}",
+            open=opened,
+            open_without_rights=partial(opened, has_rights=False),
+            open_lost_after_10_s=partial(opened, lost_after_s=10.0),
+        )
+
+    return case
+
+
+@pytest.fixture(scope="session")
+def recording() -> Sweep:
+    """A sweep to replay."""
+    session = open_virtual("virtual:rtx3080ti,noise=0", WORKS)
+    grid = session.gpu.clock_grid()
+    assert grid.power_limits is not None
+    points = (
+        *grid.points((None, *RECORDED_SM_CLOCKS_MHZ), (None, grid.mem_clocks_mhz[-1])),
+        OperatingPoint(power_limit_w=grid.power_limits.least_w),
+    )
+    return measure_sweep(
+        session, Touching(session.gpu), session.runner.kernels, points, settings=MeasureSettings()
+    )
+
+
+class Touching:
+    """A lease without a journal, for devices that live in the test alone."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+
+    def apply(self, point: OperatingPoint) -> None:
+        self._gpu.request(point)
+
+    def release(self) -> None:
+        self._gpu.reset()
+
+
+CASES: dict[str, CaseMaker] = {
+    **{
+        f"{name} {options}": _virtual(name, options)
+        for name in preset_names()
+        for options in ("noise=0", "seed=3")
+    },
+    "recorded": _recorded,
+    **{f"fake {name}": _fake(name) for name in preset_names()},
+}
+
+
+@pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest) -> DeviceCase:
     """Every device in turn."""
-    chosen = request.param
-    assert isinstance(chosen, DeviceCase)
-    return chosen
+    return CASES[request.param](request)
 
 
 @pytest.fixture

@@ -33,9 +33,10 @@ def _points(gpu: Gpu) -> tuple[OperatingPoint, OperatingPoint]:
     """Two points that no regulator needs to lower."""
     grid = gpu.clock_grid()
     low, high = (grid.sm_clocks_mhz[len(grid.sm_clocks_mhz) // part] for part in (4, 3))
+    mem = grid.mem_clocks_mhz[-1] if len(grid.mem_clocks_mhz) > 1 else None
     return (
-        OperatingPoint(sm_clock_mhz=low, mem_clock_mhz=grid.mem_clocks_mhz[-1]),
-        OperatingPoint(sm_clock_mhz=high, mem_clock_mhz=grid.mem_clocks_mhz[-1]),
+        OperatingPoint(sm_clock_mhz=low, mem_clock_mhz=mem),
+        OperatingPoint(sm_clock_mhz=high, mem_clock_mhz=mem),
     )
 
 

@@ -121,7 +121,7 @@ def test_windows_are_quiet_unless_noise_is_asked_for(
 ) -> None:
     monkeypatch.delenv("FAKE_NVML_NOISE", raising=False)
     quiet, _, _ = open_fake_session_parts(driver, 0, WORKS)
-    assert 1 == len({round(time_s, 12) for time_s in window_times_s(quiet, 5)})
+    assert 1 == len({round(time_s, 9) for time_s in window_times_s(quiet, 5)})
     monkeypatch.setenv("FAKE_NVML_NOISE", "stress")
     noisy, _, _ = open_fake_session_parts(driver, 0, WORKS)
     assert 5 == len(set(window_times_s(noisy, 5)))

@@ -78,7 +78,7 @@ clock lists          ok       SM 210 to 2100 MHz (127); memory 405 to 9501 MHz
 SM clock lock        ok       each listed clock, as a maximum
 memory clock lock    ok       5 clocks; only where the device string says
                               memory_lock=on
-power limit          ok       350 W found; 100 W to 350 W
+power limit          ok       100 W to the 350 W found
 persistence mode     ok       on
 
 1 NVIDIA GPU; it can be read; clocks may be set.\
@@ -134,8 +134,8 @@ SM clock lock        absent   not permitted; with rights: each listed clock, as
                               See the right to set clocks.
 memory clock lock    absent   2619 MHz is its only memory clock: nothing to
                               choose
-power limit          absent   not permitted; with rights: 700 W found; 200 W to
-                              700 W
+power limit          absent   not permitted; with rights: 200 W to the 700 W
+                              found
                               See the right to set clocks.
 persistence mode     limited  off
                               The driver unloads when its last user leaves, and
@@ -224,7 +224,7 @@ def test_a_jetson_board_is_told_apart() -> None:
 
 
 def test_the_fake_driver_is_named_and_its_results_are_simulated() -> None:
-    diagnosis = one(RTX_3080_TI, replace(ROOT, is_root=False), replace(DRIVER, is_fake=True))
+    diagnosis = one(RTX_3080_TI, driver=replace(DRIVER, is_fake=True))
 
     assert "fake" in finding(diagnosis, "NVIDIA driver").seen
     assert ["SimulatedDevice"] == [caveat.kind.value for caveat in diagnosis.caveats]

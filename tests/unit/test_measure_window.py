@@ -1,19 +1,20 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.changed_gpus import ChangedGpu
 
 from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.errors import DeviceLost, MeasurementError, NotSupported
 from joulewise.domain.measurement import CellMeasurement, GpuSample
-from joulewise.domain.points import AUTO, ClockGrid, OperatingPoint
-from joulewise.domain.ports import Gpu, GpuIdentity
+from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.session import DeviceSession
 from joulewise.measure.cell import CellVisit, measure_visit
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.steady import measure_idle_power_w
-from joulewise.measure.window import REPEAT_STRIDE
+from joulewise.measure.window import REPEAT_STRIDE, measure_window
 from joulewise.simulator.oracle import open_oracle
 from joulewise.simulator.virtual import open_virtual
 from joulewise.workload.gpt3_xl import gpt3_xl
@@ -24,62 +25,24 @@ QUIET = "virtual:rtx3080ti,noise=0"
 SETTINGS = MeasureSettings()
 
 
-class ChangedGpu:
-    """A virtual GPU some of whose readings are replaced, or kept from moving."""
+def _lacking(session: DeviceSession, *names: str, has_counter: bool = True) -> DeviceSession:
+    blank: dict[str, Callable[[GpuSample], GpuSample]] = {
+        "energy_j": lambda sample: replace(sample, energy_j=None),
+        "power_w": lambda sample: replace(sample, power_w=None),
+        "temp_c": lambda sample: replace(sample, temp_c=None),
+        "sm_clock_mhz": lambda sample: replace(sample, sm_clock_mhz=None),
+    }
 
-    def __init__(
-        self,
-        gpu: Gpu,
-        *,
-        lacks: tuple[str, ...] = (),
-        stuck_tick_count: int = 0,
-        is_counter_frozen: bool = False,
-    ) -> None:
-        self._gpu = gpu
-        self._lacks = lacks
-        self._stuck_tick_count = stuck_tick_count
-        self._frozen_j = 1.0 if is_counter_frozen else None
+    def without(sample: GpuSample) -> GpuSample:
+        for name in names:
+            sample = blank[name](sample)
+        return sample
 
-    @property
-    def identity(self) -> GpuIdentity:
-        return self._gpu.identity
+    return replace(session, gpu=ChangedGpu(session.gpu, without, has_counter=has_counter))
 
-    @property
-    def energy_counter_period_s(self) -> float:
-        return self._gpu.energy_counter_period_s
 
-    def clock_grid(self) -> ClockGrid:
-        return self._gpu.clock_grid()
-
-    def sample(self) -> GpuSample:
-        return self._changed(self._gpu.sample())
-
-    def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
-        if self._stuck_tick_count:
-            self._stuck_tick_count -= 1
-            self._gpu.wait(timeout_s)
-            raise MeasurementError("the energy counter did not move")
-        return self._changed(self._gpu.wait_for_energy_tick(timeout_s))
-
-    def wait(self, duration_s: float) -> None:
-        self._gpu.wait(duration_s)
-
-    def request(self, point: OperatingPoint) -> None:
-        self._gpu.request(point)
-
-    def reset(self) -> None:
-        self._gpu.reset()
-
-    def _changed(self, sample: GpuSample) -> GpuSample:
-        changed = {
-            "temp_c": lambda: replace(sample, temp_c=None),
-            "energy_j": lambda: replace(sample, energy_j=None),
-            "sm_clock_mhz": lambda: replace(sample, sm_clock_mhz=None),
-            "power_capped_s": lambda: replace(sample, power_capped_s=None),
-        }
-        for name in self._lacks:
-            sample = changed[name]()
-        return sample if self._frozen_j is None else replace(sample, energy_j=self._frozen_j)
+def _unchanged(sample: GpuSample) -> GpuSample:
+    return sample
 
 
 def _measure(
@@ -138,34 +101,99 @@ def test_a_counter_that_goes_back_costs_a_repeat_and_no_caveat() -> None:
 
 def test_a_counter_that_stands_still_once_costs_a_repeat() -> None:
     session = open_virtual(QUIET, WORKS)
-    stuck = replace(session, gpu=ChangedGpu(session.gpu, stuck_tick_count=1))
-    assert [window.window for window in _measure(stuck).windows] == [REPEAT_STRIDE, 1, 2]
+    stuck = replace(session, gpu=ChangedGpu(session.gpu, _unchanged, stuck_tick_count=1))
+    cell = _measure(stuck)
+    assert [window.window for window in cell.windows] == [REPEAT_STRIDE, 1, 2]
+    assert CaveatKind.ENERGY_FROM_POWER not in _kinds(cell)
 
 
-def test_a_counter_that_always_stands_still_is_an_error_and_no_zero() -> None:
+def test_a_counter_that_always_stands_still_is_replaced_by_power_and_gives_no_zero() -> None:
+    true_j = _measure(open_virtual(QUIET, WORKS)).windows[0].energy_j
     session = open_virtual(QUIET, WORKS)
-    frozen = replace(session, gpu=ChangedGpu(session.gpu, is_counter_frozen=True))
-    with pytest.raises(MeasurementError, match="stood still"):
-        _measure(frozen)
+
+    def frozen(sample: GpuSample) -> GpuSample:
+        return replace(sample, energy_j=1.0)
+
+    cell = _measure(replace(session, gpu=ChangedGpu(session.gpu, frozen)))
+    assert [window.energy_j for window in cell.windows] == pytest.approx([true_j] * 3, rel=2e-3)
+    assert all(
+        CaveatKind.ENERGY_FROM_POWER in {caveat.kind for caveat in window.caveats}
+        for window in cell.windows
+    )
 
 
-def test_a_device_without_energy_counter_is_an_error_and_no_zero() -> None:
-    session = open_virtual(QUIET, WORKS)
-    meterless = replace(session, gpu=ChangedGpu(session.gpu, lacks=("energy_j",)))
-    with pytest.raises(NotSupported, match="no energy counter"):
+@pytest.mark.parametrize("has_counter", [True, False])
+def test_without_energy_counter_power_is_added_up_with_a_caveat(*, has_counter: bool) -> None:
+    true_j = _measure(open_virtual(QUIET, WORKS)).windows[0].energy_j
+    meterless = _lacking(open_virtual(QUIET, WORKS), "energy_j", has_counter=has_counter)
+    cell = _measure(meterless)
+    assert cell.windows[0].energy_j == pytest.approx(true_j, rel=2e-3)
+    assert CaveatKind.ENERGY_FROM_POWER in _kinds(cell)
+
+
+@pytest.mark.parametrize("has_counter", [True, False])
+def test_a_device_that_tells_neither_energy_nor_power_is_an_error_and_no_zero(
+    *,
+    has_counter: bool,
+) -> None:
+    meterless = _lacking(open_virtual(QUIET, WORKS), "energy_j", "power_w", has_counter=has_counter)
+    with pytest.raises(NotSupported, match="tells no power"):
         _measure(meterless)
+    with pytest.raises(NotSupported, match="tells no power"):
+        measure_idle_power_w(meterless.gpu, SETTINGS)
+
+
+def test_power_readings_of_nothing_are_an_error_and_no_zero() -> None:
+    session = open_virtual(QUIET, WORKS)
+
+    def dead(sample: GpuSample) -> GpuSample:
+        return replace(sample, energy_j=None, power_w=0.0)
+
+    with pytest.raises(MeasurementError, match="nothing was drawn"):
+        _measure(replace(session, gpu=ChangedGpu(session.gpu, dead)))
+
+
+def test_a_counter_that_runs_faster_than_the_board_can_draw_is_an_error() -> None:
+    session = open_virtual(QUIET, WORKS)
+
+    def racing(sample: GpuSample) -> GpuSample:
+        return replace(sample, energy_j=2.0 * (sample.energy_j or 0.0))
+
+    with pytest.raises(MeasurementError, match="power limit is 350 W"):
+        _measure(replace(session, gpu=ChangedGpu(session.gpu, racing)))
+
+
+def test_a_counter_that_starts_anew_within_a_window_costs_a_repeat() -> None:
+    session = open_virtual(QUIET, WORKS)
+    seen: list[float] = []
+
+    def reset_once(sample: GpuSample) -> GpuSample:
+        """Counts from zero between two windows' edges, so that only samples within show it."""
+        seen.append(sample.time_s)
+        lost_j = 4000.0 if len(seen) < 12 else 0.0
+        return replace(sample, energy_j=(sample.energy_j or 0.0) + lost_j)
+
+    gpu = ChangedGpu(session.gpu, reset_once)
+    with session.runner.loop(KERNEL, run="test") as loop:
+        window = measure_window(gpu, loop, AUTO, 0, SETTINGS)
+    assert window.window == REPEAT_STRIDE
+
+
+def test_samples_within_a_window_change_no_bit_of_it() -> None:
+    point = OperatingPoint(sm_clock_mhz=1200, mem_clock_mhz=9501)
+    watched = _measure(open_virtual("virtual:rtx3080ti,seed=4", WORKS), point)
+    seldom = replace(SETTINGS, sample_s=100.0)
+    assert watched == _measure(open_virtual("virtual:rtx3080ti,seed=4", WORKS), point, seldom)
 
 
 def test_a_device_without_thermometer_is_measured_with_a_caveat() -> None:
-    session = open_virtual(QUIET, WORKS)
-    cell = _measure(replace(session, gpu=ChangedGpu(session.gpu, lacks=("temp_c",))))
+    cell = _measure(_lacking(open_virtual(QUIET, WORKS), "temp_c"))
     assert CaveatKind.NOT_STEADY in _kinds(cell)
     assert [window.temp_c for window in cell.windows] == [None, None, None]
 
 
 def test_a_device_that_tells_no_clock_gets_none_invented() -> None:
-    session = open_virtual(QUIET, WORKS)
-    dull = replace(session, gpu=ChangedGpu(session.gpu, lacks=("sm_clock_mhz",)))
+    dull = _lacking(open_virtual(QUIET, WORKS), "sm_clock_mhz")
     cell = _measure(dull, OperatingPoint(sm_clock_mhz=1860, mem_clock_mhz=405))
     assert [window.sm_clock_held_mhz for window in cell.windows] == [None, None, None]
     assert CaveatKind.CLOCK_NOT_HELD not in _kinds(cell)

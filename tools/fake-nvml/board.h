@@ -12,7 +12,7 @@ typedef struct {
   double sm_ghz;
   unsigned sm_clock_mhz, mem_clock_mhz; /* as listed */
   unsigned reasons;
-  double tensor_ratio, dram_ratio, busy_ratio;
+  double tensor_ratio, dram_ratio;
   int64_t decay_ps; /* a duration, and what is left to warm after it: 1 - exp(-t/tau) */
   double decay;
 } operation_t;
@@ -39,6 +39,7 @@ operation_t *operation_of(const device_t *device, uint32_t kernel, const setting
 /* sensors.c */
 void sensors_begin(device_t *device, double power_w);
 void sensors_read(device_t *device); /* what is due now */
-void sensors_restart(device_t *device);
+void sensors_restart(device_t *device); /* forget the past of the meters */
+void counter_restart(device_t *device); /* its knobs changed */
 
 #endif

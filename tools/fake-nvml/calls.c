@@ -246,6 +246,13 @@ int calls_initialise(void) {
   return NVML_SUCCESS;
 }
 
+void calls_move(void) {
+  if (!init_count) return;
+  state_lock();
+  clients_add();
+  state_unlock();
+}
+
 int calls_shut_down(void) {
   if (!init_count) return NVML_ERROR_UNINITIALIZED;
   if (--init_count) return NVML_SUCCESS;

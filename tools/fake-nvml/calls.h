@@ -32,6 +32,7 @@ void calls_configure(void); /* read the environment, at nvmlInit */
 unsigned driver_major(void);
 const char *driver_version(void);
 
+void calls_move(void); /* another state is mapped: hold that driver instead */
 int calls_initialise(void);
 int calls_shut_down(void);
 

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define FAKENVML_ABI 1
+#define FAKENVML_IDLE UINT32_MAX /* for fakenvml_steady: no kernel, clocks at rest */
 
 /* One kernel as one device feels it: joulewise.simulator.physics.KernelLoad, one row. */
 typedef struct {

@@ -233,10 +233,9 @@ def bound_symbols() -> set[str]:
 
 def modelled_symbols() -> set[str]:
     """Every NVML function that the sources beside this file define."""
+    defined = re.compile(r"^(?:NVML_API [^(]*\b|NUMBER\()(nvml\w+)", re.MULTILINE)
     sources = (path.read_text(encoding="utf-8") for path in sorted(HERE.glob("*.c")))
-    return {
-        name for text in sources for name in re.findall(r"^NVML_API.*?\b(nvml\w+)\(", text, re.MULTILINE)
-    }
+    return {name for text in sources for name in defined.findall(text)}
 
 
 def stubs_source() -> str:

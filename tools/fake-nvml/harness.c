@@ -223,10 +223,11 @@ HARNESS int fakenvml_set(unsigned index, const char *name, double value) {
   ON_DEVICE(index);
   double *knob = name && !isnan(value) ? knobs_find(&device->knobs, name) : NULL;
   if (!knob) return done(-1);
-  int is_sensors = strstr(name, "period") || strstr(name, "window") || strstr(name, "counter");
+  if (knob == &device->knobs.scope) device->module_since_ps = device->now_ps;
   *knob = value;
   board_enter(device);
-  if (is_sensors) sensors_restart(device);
+  if (!strncmp(name, "counter", 7)) counter_restart(device);
+  else if (strstr(name, "period") || strstr(name, "window")) sensors_restart(device);
   return done(NVML_SUCCESS);
 }
 

@@ -83,7 +83,6 @@ static operation_t running_operation(const profile_t *profile, const fakenvml_ke
       .tensor_ratio = steady.compute_s / steady.time_s,
       .dram_ratio = steady.traffic_s / steady.time_s * memory->bandwidth_bytes_per_s /
                     top->bandwidth_bytes_per_s,
-      .busy_ratio = 1.0 - profile->launch_s / steady.time_s,
   };
   if (setting->slowdown_ratio > 0) slow_down(profile, setting, &operation);
   return operation;

@@ -66,7 +66,7 @@ static void meter_read(meter_t *meter, const device_t *device) {
 
 /* ---- energy ------------------------------------------------------------------------------- */
 
-static void counter_restart(device_t *device) {
+static void rephase_counter(device_t *device) {
   const knobs_t *knobs = &device->knobs;
   double phase_ratio = knobs->counter_phase_ratio + METER_PHASE_RATIO * device->index;
   device->counter_period_ps = ps_of_s(fmax(knobs->counter_period_s, LEAST_PERIOD_S));
@@ -118,7 +118,7 @@ static void read_utilization(device_t *device) {
 static void restart(device_t *device, double power_w) {
   meter_restart(&device->instant_meter, device, device->knobs.instant_window_s, power_w);
   meter_restart(&device->average_meter, device, device->knobs.average_window_s, power_w);
-  counter_restart(device);
+  rephase_counter(device);
   plan(device);
 }
 
@@ -128,6 +128,11 @@ void sensors_restart(device_t *device) {
   if (device->now_ps >= device->next_tick_ps) tick(device);
   read_utilization(device);
   restart(device, board_power_w(device));
+}
+
+void counter_restart(device_t *device) {
+  rephase_counter(device);
+  plan(device);
 }
 
 void sensors_read(device_t *device) {

@@ -128,7 +128,7 @@ int state_create(const char *path, const char *profile_name, unsigned device_cou
   char fresh_path[4096];
   if (!path || !profile_name || !find_profile(profile_name, &profile))
     return NVML_ERROR_INVALID_ARGUMENT;
-  if (device_count < 1 || device_count > MAX_DEVICES) return NVML_ERROR_INVALID_ARGUMENT;
+  if (device_count > MAX_DEVICES) return NVML_ERROR_INVALID_ARGUMENT; /* none is a machine without */
   /* Made aside and moved into place: whoever maps the old file keeps a whole one. */
   snprintf(fresh_path, sizeof fresh_path, "%s.%d.new", path, (int)getpid());
   int file = open(fresh_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

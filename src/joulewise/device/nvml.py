@@ -17,6 +17,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import struct
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -275,10 +277,6 @@ def is_fake_library() -> bool:
     return hasattr(binding.nvmlLib, "fakenvml_abi")
 
 
-# How the union nvmlValue_t is to be read (enum nvmlValueType_t).
-_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-
-
 class NvmlDevice:
     """One GPU as NVML knows it: calls by name, with this GPU's handle as first argument."""
 
@@ -300,7 +298,12 @@ class NvmlDevice:
             ids: pairs (field, scope). Each field has its own return code.
         """
         reply = self.call("nvmlDeviceGetFieldValues", list(ids))
-        return reply.mapped(lambda values: tuple(_field_value(raw) for raw in values))
+        return reply.mapped(
+            lambda values: tuple(
+                _field_value(field, scope, kind, code, raw)
+                for field, scope, _, _, kind, code, raw in _FIELD_VALUE.iter_unpack(values)
+            )
+        )
 
     def set_power_limit(self, limit_mw: int) -> Reply[bool]:
         """Set the power limit in mW (nvmlDeviceSetPowerManagementLimit, else its _v2)."""
@@ -335,13 +338,30 @@ class NvmlDevice:
         return reply.mapped(lambda _: tuple(_metric_value(metric) for metric in got))
 
 
-def _field_value(raw: Any) -> Reply[float]:  # noqa: ANN401 - a structure of ctypes
-    code, kind = int(raw.nvmlReturn), int(raw.valueType)
-    name = f"field {raw.fieldId} of scope {raw.scopeId}"
-    if code == Code.SUCCESS and kind < len(_MEMBERS):
-        return Reply(call=name, value=getattr(raw.value, _MEMBERS[kind]))
+# nvmlFieldValue_t: field, scope, timestamp, latency, type of the value, code, value. Unpacked at
+# once, for the binding's structures look every attribute up in Python.
+_FIELD_VALUE = struct.Struct("=IIqqIIQ")
+_DOUBLE, _SIGNED_64, _SIGNED_32 = 0, 4, 5
+# Bits of nvmlValue_t that count, by type (enum nvmlValueType_t).
+_VALUE_BITS = (64, 32, 8 * struct.calcsize("L"), 64, 64, 32, 16)
+
+
+def _field_value(field: int, scope: int, kind: int, code: int, raw: int) -> Reply[float]:
+    if code == Code.SUCCESS and kind < len(_VALUE_BITS):
+        return Reply(call="nvmlDeviceGetFieldValues", value=_value(kind, raw))
     code = code or Code.NOT_SUPPORTED
-    return Reply(call=name, code=code, text=code_text(code))
+    return Reply(call=f"field {field} of scope {scope}", code=code, text=code_text(code))
+
+
+def _value(kind: int, raw: int) -> float:
+    """Read the union nvmlValue_t, whose unused bytes may hold anything."""
+    if kind == _DOUBLE:
+        (value,) = struct.unpack("=d", raw.to_bytes(8, sys.byteorder))
+        return float(value)
+    bits = _VALUE_BITS[kind]
+    number = raw & ((1 << bits) - 1)
+    is_negative = kind in (_SIGNED_64, _SIGNED_32) and number >> (bits - 1)
+    return number - (1 << bits) if is_negative else number
 
 
 def _metric_value(raw: Any) -> Reply[float]:  # noqa: ANN401 - a structure of ctypes

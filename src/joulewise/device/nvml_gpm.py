@@ -18,6 +18,7 @@ from joulewise.domain.measurement import GpuActivity
 
 # nvml.h: two samples have to lie more than 100 ms apart.
 SHORTEST_S = 0.1
+_CLOCK_ERROR_S = 1e-6
 _VARYING_RATIO = 0.05
 _ROUNDING_RATIO = 0.02
 # A mean clock beyond these is a counter of something else.
@@ -76,7 +77,7 @@ class ActivityMeter:
             earlier = self._earlier
             if earlier is not None and sm_clock_mhz is not None:
                 earlier.clocks_mhz.append(sm_clock_mhz)
-            if earlier is not None and time_s - earlier.time_s < SHORTEST_S:
+            if earlier is not None and time_s - earlier.time_s < SHORTEST_S - _CLOCK_ERROR_S:
                 return None
             sample = self._take()
             if sample is None:

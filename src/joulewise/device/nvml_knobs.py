@@ -13,6 +13,8 @@ from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint
 # What goes down is set in this order, what goes up in the reverse one.
 _KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
 _LEAST_DIFFERENCE_W = 0.001
+# Drivers may round to whole watts.
+_ROUNDING_W = 0.5
 
 
 class NvmlKnobs:
@@ -123,7 +125,7 @@ class NvmlKnobs:
         """Set it and read it back: of the three knobs it is the one that can be."""
         self._device.set_power_limit(round(limit_w * 1000)).needed(self._device.title)
         now_w = current_power_limit_w(self._device)
-        if now_w is not None and abs(now_w - limit_w) >= _LEAST_DIFFERENCE_W:
+        if now_w is not None and abs(now_w - limit_w) > _ROUNDING_W:
             raise DeviceError(
                 f"{self._device.title}: asked for a power limit of {limit_w:g} W, and "
                 f"{now_w:g} W is set",

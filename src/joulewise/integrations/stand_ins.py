@@ -28,6 +28,7 @@ _ELEMENT_BYTES = {
 # Tensor cores want sides in eights; products of few rows cannot have them.
 _EVEN_SIDES = (*range(8, 129, 8), *range(160, 513, 32), *(2**n for n in range(10, 15)))
 _FEW_ROWS = tuple(range(1, 8))
+_CUBE_RATIO = 0.1
 _LONGEST_SIDE_COUNT = 2**20
 _MOST_PRODUCTS_COUNT = 2**20
 # An element is scaled (one operation), or put through the Hermite polynomial of a degree: the
@@ -163,7 +164,8 @@ def _products(work: KernelWork) -> Iterator[MatrixStandIn]:
     for step, sides in ((8, _EVEN_SIDES), (1, _FEW_ROWS)):
         product_count = 1
         while product_count <= _MOST_PRODUCTS_COUNT:
-            for row_count in sides:
+            side = math.floor((work.flop_count / (2.0 * product_count)) ** (1 / 3) / step) * step
+            for row_count in (*sides, max(step, side), side + step):
                 area = work.flop_count / (2.0 * product_count * row_count)
                 sum_count = (
                     work.traffic_bytes / (element_bytes * product_count) - area
@@ -177,9 +179,10 @@ def _with_sides(
 ) -> Iterator[MatrixStandIn]:
     """Columns and depth, of which product and sum are given, to the next multiples of `step`."""
     root = sum_count**2 / 4.0 - area
-    if sum_count <= 0 or root < 0:
+    # Nearly as good as a cube is what is left where nothing but a cube would do.
+    if sum_count <= 0 or root < -_CUBE_RATIO * area:
         return
-    shorter = sum_count / 2.0 - math.sqrt(root)
+    shorter = sum_count / 2.0 - math.sqrt(max(root, 0.0))
     for side in (math.floor(shorter / step) * step, math.ceil(shorter / step) * step):
         if side < 1:
             continue

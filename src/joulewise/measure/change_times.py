@@ -32,6 +32,7 @@ _POLLS_PER_LAG = 500
 # Traces: as short as shows the change, and so many times longer where that was too short.
 _FIRST_TRACE_S = 0.01
 _TRACE_GROWTH_COUNT = 4.0
+_TRACE_PER_CHANGE_COUNT = 2.0
 _REST_S = 0.5
 # A clock left to the driver wanders; so near it counts as the one looked for.
 _ALIKE_RATIO = 0.1
@@ -68,6 +69,11 @@ class PairTimes:
     def lag_s(self) -> float:
         """The longer of the two."""
         return max(self.there.lag_s, self.back.lag_s)
+
+    @property
+    def calls_s(self) -> float:
+        """How long the calls of both block."""
+        return median(self.there.calls_s) + median(self.back.calls_s)
 
 
 class ReadBack:
@@ -162,6 +168,7 @@ class Traced:
         self._tracer = tracer
         self._repeat_count = repeat_count
         self._listed_mhz = gpu.clock_grid().sm_clocks_mhz
+        self._after_s = _FIRST_TRACE_S
 
     def times(self, before: OperatingPoint, after: OperatingPoint) -> PairTimes | None:
         """Both ways; `None` where the SM clock is the same at both points.
@@ -195,20 +202,21 @@ class Traced:
     ) -> ChangeTimes:
         within_mhz = half_step_mhz(self._listed_mhz, target_mhz)
         alike_mhz = max(within_mhz, _ALIKE_RATIO * abs(start_mhz - target_mhz))
-        before_s = after_s = _FIRST_TRACE_S
+        before_s = _FIRST_TRACE_S
         seen: list[TracedChange] = []
         while len(seen) < self._repeat_count:
             self._lease.apply(start)
             self._gpu.wait(_REST_S)
             ask = partial(self._lease.apply, target)
-            trace = self._tracer.trace(ask, before_s=before_s, after_s=after_s)
+            trace = self._tracer.trace(ask, before_s=before_s, after_s=self._after_s)
             change = traced_change(trace, within_mhz=within_mhz)
             if abs(change.before_mhz - start_mhz) > alike_mhz:
                 before_s = self._longer_s(before_s, start)
             elif change.lag_s is None or abs(change.after_mhz - target_mhz) > alike_mhz:
-                after_s = self._longer_s(after_s, target)
+                self._after_s = self._longer_s(self._after_s, target)
             else:
                 seen.append(change)
+                self._after_s = max(_FIRST_TRACE_S, _TRACE_PER_CHANGE_COUNT * _shown_s(change))
         return ChangeTimes(
             calls_s=tuple(one.call_s for one in seen),
             lags_s=tuple(one.lag_s for one in seen if one.lag_s is not None),
@@ -226,6 +234,11 @@ class Traced:
                 hint="Use points that the device holds, and stop other programs that set clocks.",
             )
         return length_s * _TRACE_GROWTH_COUNT
+
+
+def _shown_s(change: TracedChange) -> float:
+    """From the request until the GPU worked at its new clock."""
+    return (change.lag_s or 0.0) + change.stall_s
 
 
 def _do_nothing() -> None:

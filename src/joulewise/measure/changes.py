@@ -147,9 +147,10 @@ class ChangeMeter:
 
     def _settle_alternating(self, loop: KernelLoop, pair: _Pair, hold_s: float) -> None:
         turn = self._turner(loop, pair, hold_s)
+        turn_s = 2 * hold_s + pair.times.calls_s
 
         def let_pass(duration_s: float) -> None:
-            for _ in range(math.ceil(duration_s / (2 * hold_s))):
+            for _ in range(math.ceil(duration_s / turn_s)):
                 turn()
 
         wait_until_steady(self._gpu, let_pass, self._settings, is_soak_optional=True)
@@ -159,7 +160,7 @@ class ChangeMeter:
         turn = self._turner(loop, pair, hold_s)
         turn()
         length_s = self._settings.window_duration_s(self._gpu.energy_counter_period_s)
-        turn_count = max(2, math.ceil(length_s / (2 * hold_s)))
+        turn_count = max(2, math.ceil(length_s / (2 * hold_s + pair.times.calls_s)))
         start = wait_for_tick(self._gpu)
         loop.begin_window(self._number())
         try:

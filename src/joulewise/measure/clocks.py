@@ -24,7 +24,7 @@ _REACHED_WITHIN_RATIO = 0.06
 # Boards that list clocks beyond what they ever take up reach about nine tenths of the highest.
 _CLEARLY_BELOW_RATIO = 0.8
 # Cycles that the GPU counted itself, against the clock that it reads: lists give whole MHz.
-_COUNTED_WITHIN_RATIO = 0.0025
+_COUNTED_WITHIN_RATIO = 0.003
 _LABEL_WITHIN_MHZ = 0.5
 _LIMIT_WITHIN_W = 0.5
 
@@ -53,7 +53,7 @@ def held_sm_clock_mhz(
     return _mean_mhz(_read_sm(samples)) if counted_mhz is None else counted_mhz
 
 
-def clock_doubts(  # noqa: PLR0913 - what was seen, against all that is known
+def clock_doubts(
     samples: Sequence[GpuSample],
     point: OperatingPoint,
     grid: ClockGrid,
@@ -120,12 +120,11 @@ def foreign_clock_on_the_way(
     lowest, highest = min(known_mhz), max(known_mhz)
     least = lowest - _step_mhz(lowest, grid.sm_clocks_mhz)
     most = highest + _step_mhz(highest, grid.sm_clocks_mhz)
-    low_memory_mhz = _CLEARLY_BELOW_RATIO * grid.mem_clocks_mhz[-1]
     for sample in unexplained(samples):
         clock, memory = sample.sm_clock_mhz, sample.mem_clock_mhz
         if clock is None:
             continue
-        is_memory_low = memory is not None and memory < low_memory_mhz
+        is_memory_low = _is_low_memory(memory, grid)
         is_above = clock > most and None not in clocks_mhz
         if is_above or (clock < least and not is_memory_low):
             seen = f"the SM clock ran at {clock} MHz, and the plan visits {lowest} to {highest} MHz"
@@ -148,9 +147,7 @@ def _domains(
         free_mhz=_read_memory(free),
     )
     # A low memory clock holds the SM clock down on some boards, and no reason tells so.
-    is_memory_low = (point.mem_clock_mhz or grid.mem_clocks_mhz[-1]) < (
-        _CLEARLY_BELOW_RATIO * grid.mem_clocks_mhz[-1]
-    )
+    is_memory_low = _is_low_memory(point.mem_clock_mhz, grid)
     sm = _Domain(
         name="SM clock",
         asked_mhz=point.sm_clock_mhz,
@@ -233,6 +230,12 @@ def _counted_doubt(samples: Sequence[GpuSample], counted_mhz: float | None) -> t
             "it down",
         ),
     )
+
+
+def _is_low_memory(clock_mhz: int | None, grid: ClockGrid) -> bool:
+    """Whether this is clearly below the highest listed; not where none is known or listed."""
+    highest_mhz = max(grid.mem_clocks_mhz, default=0)
+    return clock_mhz is not None and clock_mhz < _CLEARLY_BELOW_RATIO * highest_mhz
 
 
 def _read_sm(samples: Sequence[GpuSample]) -> tuple[int, ...]:

@@ -150,7 +150,7 @@ def measure_replay(
     return spoilt
 
 
-def _read(  # noqa: PLR0913 - where, what, under which number, by what, and whom to tell
+def _read(
     gpu: Gpu, loop: IterationLoop, task: ReplayTask, number: int, meter: Meter, progress: Progress
 ) -> RawReplay:
     loop.begin_window(number)

@@ -14,7 +14,8 @@ _FloatArray = NDArray[np.float64]
 _FEWEST_CHANGES_COUNT = 5
 # A reading that changes at nearly every poll may change far more often than it is polled.
 _FEWEST_POLLS_PER_PERIOD_COUNT = 2.5
-_MAD_PER_STD = 0.6745
+# One standard deviation below and above the middle of a normal distribution.
+_STD_QUANTILES = (0.1587, 0.8413)
 # Of a step, what lies between these shares tells how fast a reading follows.
 _RISE_FROM_RATIO = 0.1
 _RISE_TO_RATIO = 0.9
@@ -52,7 +53,8 @@ def update_period_s(
     period_counts = np.round(gaps_s / typical_s)
     period_s = float(gaps_s.sum() / period_counts.sum())
     single_s = gaps_s[period_counts == 1]
-    spread_s = float(np.median(np.abs(single_s - np.median(single_s)))) / _MAD_PER_STD
+    low_s, high_s = np.quantile(single_s, _STD_QUANTILES)
+    spread_s = float(high_s - low_s) / 2.0
     return UpdatePeriod(period_s=period_s, spread_s=spread_s, change_count=len(changed_s))
 
 
@@ -82,10 +84,8 @@ def averaging_window_s(
     times = np.asarray(times_s, dtype=np.float64)
     power = np.asarray(power_w, dtype=np.float64)
     steps = np.atleast_1d(np.asarray(step_s, dtype=np.float64))
-    ends = [*steps[1:], np.inf]
-    folded = [
-        _followed(times, power, start, end) for start, end in zip(steps, ends, strict=True)
-    ]
+    ends = np.append(steps, np.inf)[1:]
+    folded = [_followed(times, power, start, end) for start, end in zip(steps, ends, strict=True)]
     delays_s = np.concatenate([delay for delay, _ in folded] or [np.empty(0)])
     ratios = np.concatenate([ratio for _, ratio in folded] or [np.empty(0)])
     rising = (ratios > _RISE_FROM_RATIO) & (ratios < _RISE_TO_RATIO)

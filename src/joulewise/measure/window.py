@@ -51,7 +51,7 @@ class RawWindow:
         return self.samples[-1].time_s - self.samples[0].time_s
 
 
-def measure_window(  # noqa: PLR0913 - where, what, under which number and how
+def measure_window(
     gpu: Gpu,
     loop: KernelLoop,
     point: OperatingPoint,

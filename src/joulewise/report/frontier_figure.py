@@ -19,7 +19,7 @@ from joulewise.report.compare import (
 )
 from joulewise.report.figures import BLUE, GREY, ORANGE, TEAL, Figure, Json, axis, figure
 from joulewise.report.inputs import ReportInputs
-from joulewise.report.wording import change, percent
+from joulewise.report.wording import change, percent, setting
 
 _HOVER = "time %{x:+.2f} %<br>energy saved %{y:.2f} %"
 _LEAST_WIDTH = 12.0  # percent of the baseline's time that is shown at least to the right
@@ -80,9 +80,9 @@ def _static_trace(statics: Sequence[StaticPoint]) -> Json:
         "name": "single points",
         "x": [(static.slowdown_ratio - 1.0) * 100 for static in statics],
         "y": [static.saving_ratio * 100 for static in statics],
-        "text": [static.point.label for static in statics],
+        "text": [setting(static.point) for static in statics],
         "marker": {"size": 6, "color": GREY, "opacity": 0.75},
-        "hovertemplate": f"one point throughout: %{{text}} MHz<br>{_HOVER}<extra></extra>",
+        "hovertemplate": f"one point throughout: %{{text}}<br>{_HOVER}<extra></extra>",
     }
 
 

@@ -110,8 +110,10 @@ def clocks_label(saving: KernelSaving) -> str:
 def _hover(saving: KernelSaving) -> str:
     time = change(saving.time_s / saving.baseline_time_s)
     spent = change(saving.energy_j / saving.baseline_energy_j)
+    has_limit = any(point.power_limit_w is not None for point in saving.points)
+    unit = "" if has_limit or len(saving.points) > _MOST_POINTS else " MHz"
     return (
         f"{figure_text(saving.kernel)}<br>{counted(saving.launch_count, 'launch')} at "
-        f"{clocks_label(saving)} MHz<br>{energy(saving.saved_energy_j)} saved per iteration<br>"
+        f"{clocks_label(saving)}{unit}<br>{energy(saving.saved_energy_j)} saved per iteration<br>"
         f"its own energy {spent}, its own time {time}"
     )

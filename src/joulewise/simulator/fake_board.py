@@ -160,10 +160,11 @@ class FakeBoard:
 
     def change_times(self) -> ChangeTimes:
         """What a change of point takes, as the board's knobs stand."""
-        lag_s, stall_s, dwell_s = (
-            self.driver.knob(self.device_index, name) for name in ("lag_s", "stall_s", "dwell_s")
+        names = ("set_call_s", "lag_s", "stall_s", "dwell_s")
+        call_s, lag_s, stall_s, dwell_s = (
+            self.driver.knob(self.device_index, name) for name in names
         )
-        return ChangeTimes(lag_s=lag_s, stall_s=stall_s, dwell_s=dwell_s)
+        return ChangeTimes(call_s=call_s, lag_s=lag_s, stall_s=stall_s, dwell_s=dwell_s)
 
     def cell_noise(self, run: str, kernel: str, point: OperatingPoint, window: int) -> WindowNoise:
         """Noise of a window of a cell, drawn as on a virtual device."""

@@ -125,6 +125,7 @@ class FakeIterationLoop:
         last = self._look().iteration_count + iteration_count
         if self._board.driver.is_virtual_time:
             self._pass_until(math.inf, last)
+            self._check()
         else:
             while self._look().iteration_count < last:
                 self._board.driver.timer.sleep(_GLANCE_S)
@@ -205,28 +206,24 @@ class FakeIterationLoop:
             progress, now_s = self._look(), driver.now_s()
             if now_s >= end_s:
                 return
-            launch: int | float = self._requests.next_launch(progress) or math.inf
-            if last_iteration is not None:
-                if progress.iteration_count >= last_iteration:
-                    return
-                launch = min(launch, last_iteration * len(self._launches))
+            if last_iteration is not None and progress.iteration_count >= last_iteration:
+                return
+            launch = self._requests.next_launch(progress, now_s)
             stop_s = min(end_s, self._requests.next_moment_s(progress, now_s))
             self._pass_towards(stop_s, launch, progress, now_s)
 
     def _pass_towards(
-        self, stop_s: float, launch: float, progress: FakeProgress, now_s: float
+        self, stop_s: float, launch: int, progress: FakeProgress, now_s: float
     ) -> None:
         """Let virtual time pass until then, or until a launch begins where that is sooner.
 
         When it begins is only expected: what slows the GPU down unasked makes it later.
         """
-        begins_s = math.inf
-        if launch < math.inf:
-            begins_s = self._requests.begins_s(int(launch), progress, now_s)
+        begins_s = self._requests.begins_s(launch, progress, now_s)
         if begins_s > stop_s:
             self._board.driver.advance(stop_s - now_s)
         elif begins_s - now_s <= _NEAR_S:
-            self._board.pass_launches(int(launch) - progress.launch_count)
+            self._board.pass_launches(launch - progress.launch_count)
         else:
             # Short of it, so as not to miss the very start.
             self._board.driver.advance(begins_s - _NEAR_S / 2 - now_s)
@@ -256,9 +253,8 @@ class FakeIterationLoop:
         with self._lock:
             progress, now_s = self._see(), self._board.driver.now_s()
             moment_s = self._requests.next_moment_s(progress, now_s)
-            launch = self._requests.next_launch(progress)
-            if launch is not None:
-                moment_s = min(moment_s, self._requests.begins_s(launch, progress, now_s))
+            launch = self._requests.next_launch(progress, now_s)
+            moment_s = min(moment_s, self._requests.begins_s(launch, progress, now_s))
         return min(_LONGEST_GLANCE_S, max(_GLANCE_S, moment_s - now_s))
 
     def _launch_time_s(self, kernel: str, point: OperatingPoint) -> float:

@@ -15,6 +15,7 @@ from itertools import accumulate
 from joulewise.domain.plan import PlannedLaunch, PlannedRequest
 from joulewise.domain.points import OperatingPoint
 from joulewise.simulator.fake_driver import FakeProgress
+from joulewise.simulator.playback import region_ends
 
 # A point this near to its launch is on time: no host's timer is better.
 _PUNCTUAL_S = 1e-4
@@ -37,9 +38,11 @@ class RequestCounts:
 class ChangeTimes:
     """What a change takes: how long until it is in force, and how long the GPU waits then.
 
-    Between two requests at least `dwell_s` pass.
+    The lag counts from the beginning of a call that blocks for `call_s`. Between two requests
+    at least `dwell_s` pass.
     """
 
+    call_s: float
     lag_s: float
     stall_s: float
     dwell_s: float
@@ -67,6 +70,7 @@ class Requests:
         self._in_force_s = self._ready_s = self._resumes_s = -math.inf
         self._turn = 0
         self._begun_s: dict[int, float] = {}
+        self._region_ends = region_ends(self._launches)
         self._starts_s: tuple[float, ...] = ()
         """Starts of the launches of an iteration at their planned points, and its end."""
         self.reckon(1.0)
@@ -104,31 +108,45 @@ class Requests:
         return self._requests[self._turn % len(self._requests)]
 
     def next_moment_s(self, progress: FakeProgress, now_s: float) -> float:
-        """When to look again: the next request comes due, or may be made."""
+        """When to look again: the next request comes due, or may be made, or is in force."""
         if not self._requests:
             return math.inf
+        moment_s = self._in_force_s if now_s < self._in_force_s else math.inf
         due_s = self._due_s(self._turn, progress, now_s)
         if due_s > now_s:
-            return due_s
+            return min(moment_s, due_s)
         following_s = self._due_s(self._turn + 1, progress, now_s)
-        return min(following_s, max(self._ready_s, now_s))
+        return min(moment_s, following_s, max(self._ready_s, now_s))
 
-    def next_launch(self, progress: FakeProgress) -> int | None:
-        """The launch of the next request, where it has not begun."""
-        if not self._requests or self._target() <= progress.launch_count:
-            return None
-        return self._target()
+    def next_launch(self, progress: FakeProgress, now_s: float) -> int:
+        """The launch at whose start to look again, at the latest.
+
+        Up to there launches take the time that is reckoned with: that of the next request, the
+        next one that is planned at another point, or the very next where the running one is
+        not at its planned point.
+        """
+        running = progress.launch_count
+        index = running % len(self._launches)
+        point = self._point if now_s < self._in_force_s else self._next_point
+        if self._launches[index].point != point:
+            return running + 1
+        stop = running + self._region_ends[index] - index
+        if self._requests and running < self._target() < stop:
+            return self._target()
+        return stop
 
     def asked(self, progress: FakeProgress, asked_s: float, returned_s: float) -> None:
         """Take note of the request that was made, as `due` gave it."""
         request = self._requests[self._turn % len(self._requests)]
         is_change = request.point != self._next_point
         self._point, self._next_point = self._next_point, request.point
-        in_force_s = returned_s + (self._change.lag_s if is_change else 0.0)
+        # Each knob is a call of its own; the last one decides.
+        called_s = max(asked_s, returned_s - self._change.call_s)
+        in_force_s = called_s + self._change.lag_s if is_change else asked_s
         if is_change:
             self._in_force_s = in_force_s
             self._resumes_s = in_force_s + self._change.stall_s
-        self._ready_s = max(in_force_s, asked_s + self._change.dwell_s)
+        self._ready_s = max(in_force_s, returned_s, called_s + self._change.dwell_s)
         target = self._target()
         begun_s = self._begun_s.get(target)
         if begun_s is None:

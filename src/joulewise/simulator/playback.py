@@ -88,7 +88,7 @@ class Playback:
         self._awaited: tuple[int, int] | None = None
         self._runs: tuple[PlannedRun, ...] = ()
         self._planned_ends: tuple[Units, ...] = ()
-        self._region_ends = _region_ends(self._launches)
+        self._region_ends = region_ends(self._launches)
         self._cursor = 0
         self._began_at = now
         self._launch_s: float | None = None
@@ -256,7 +256,7 @@ class Playback:
         return self.ends_at + planned_units - self._leads[number]
 
 
-def _region_ends(launches: Sequence[PlannedLaunch]) -> tuple[int, ...]:
+def region_ends(launches: Sequence[PlannedLaunch]) -> tuple[int, ...]:
     """For every launch, the first one after it that has another point."""
     ends = [len(launches)] * len(launches)
     for index in range(len(launches) - 2, -1, -1):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from joulewise.device.nvml_facts import driver_facts, gpu_facts
+from joulewise.device.nvml_gpu import open_nvml
 from joulewise.device.nvml_string import is_nvml, parse_nvml
 from joulewise.device.real_time import MonotonicTimer
 from joulewise.domain.errors import InputError, NotSupported
@@ -24,6 +27,8 @@ from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import Workload
 from joulewise.simulator.clock_driver import board_transition
 from joulewise.simulator.device_string import is_recorded, parse_device, parse_recorded
+from joulewise.simulator.fake_driver import loaded_driver
+from joulewise.simulator.fake_runner import open_fake_session_parts
 from joulewise.simulator.presets import preset, preset_names
 from joulewise.simulator.recorded import open_recorded
 from joulewise.simulator.virtual import is_virtual, open_virtual
@@ -32,6 +37,8 @@ from joulewise.store.sweeps import read_sweep
 # The paper sweeps every 14th of 127 SM clocks: ten, spread evenly over the list.
 DEFAULT_SM_CLOCK_COUNT = 10
 _ALIKE_RATIO = 0.75
+# How other tools name an NVIDIA GPU: by number or UUID.
+_GPU_ELSEWHERE = re.compile(r"(?:(?:nvidia|cuda|gpu):?)?(\d{1,4})|(GPU-[0-9a-f-]+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +57,8 @@ class DeviceLine:
     mem_clock_count: int
     lag_s: float | None
     stall_s: float | None
+    uuid: str | None = None
+    """Opens the same GPU wherever it is plugged in: `nvml:UUID`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +81,12 @@ def device_lines() -> tuple[DeviceLine, ...]:
 
 def _nvml_lines() -> tuple[DeviceLine, ...]:
     """GPUs that NVML lists; none where there is no driver, which is no error."""
-    from joulewise.device.nvml_facts import driver_facts, gpu_facts
-
     driver = driver_facts()
     if driver.problem is not None:
         return ()
     return tuple(
         DeviceLine(
-            device=f"nvml:{gpu.uuid.value or gpu.index}",
+            device=f"nvml:{gpu.index}",
             name=gpu.name.value or "unknown",
             is_simulated=driver.is_fake,
             is_calibrated=False,
@@ -87,6 +94,7 @@ def _nvml_lines() -> tuple[DeviceLine, ...]:
             mem_clock_count=len(gpu.mem_clocks_mhz.value or ()),
             lag_s=None,
             stall_s=None,
+            uuid=gpu.uuid.value,
         )
         for gpu in gpu_facts()
     )
@@ -139,10 +147,6 @@ def open_session(
 
 def _open_nvml(device: str, workload: Workload, hardware: HardwareRunners | None) -> DeviceSession:
     """A GPU of the loaded NVIDIA driver, real or fake, and what runs kernels on it."""
-    from joulewise.device.nvml_gpu import open_nvml
-    from joulewise.simulator.fake_driver import loaded_driver
-    from joulewise.simulator.fake_runner import open_fake_session_parts
-
     runner: KernelRunner
     iterations: IterationRunner | None
     tracer: ClockTracer | None
@@ -182,11 +186,14 @@ def _refuse_unknown(device: str) -> None:
     known = [f"virtual:{preset_name}" for preset_name in preset_names()]
     asked = name if is_virtual(device) else device.strip().partition(",")[0]
     alike = get_close_matches(f"virtual:{asked.lower()}", known, n=1, cutoff=_ALIKE_RATIO)
-    meant = f"Did you mean {alike[0]}? " if alike else ""
+    gpu = _GPU_ELSEWHERE.fullmatch(device.strip())
+    guess = f"nvml:{gpu[1] or gpu[2]}" if gpu else alike[0] if alike else None
+    meant = "" if guess is None else f"Did you mean {guess}? "
     raise InputError(
         f"no virtual GPU is called {name!r}" if is_virtual(device) else f"{device!r} is no device",
         field="device",
-        hint=f"{meant}Known: {', '.join(known)}.",
+        hint=f"{meant}Known: {', '.join(known)}, nvml:INDEX or nvml:GPU-UUID for NVIDIA GPUs, and "
+        "recorded:SWEEP for a recording.",
     )
 
 

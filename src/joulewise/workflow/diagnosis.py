@@ -22,7 +22,7 @@ _FAKE = Caveat(kind=CaveatKind.SIMULATED_DEVICE, seen="fake NVIDIA driver")
 
 def diagnose(driver: DriverFacts, gpus: Sequence[GpuFacts], host: HostFacts) -> Diagnosis:
     """Judge what the driver, its GPUs and the machine tell of themselves."""
-    may_set = True if driver.is_fake else may_set_clocks(host)
+    may_set = may_set_clocks(host, is_fake=driver.is_fake)
     judged = tuple(_gpu(gpu, may_set=may_set) for gpu in gpus)
     readable = [gpu for gpu in judged if gpu.can_read]
     machine = (_driver(driver, gpus, host), *_machine(driver, host, has_gpu=bool(gpus)))

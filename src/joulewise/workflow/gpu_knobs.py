@@ -189,7 +189,7 @@ def _power_limit(gpu: GpuFacts) -> Finding:
     return Finding(
         subject=subject,
         status=Availability.OK,
-        seen=f"{watts(found.value)} found; {watts(least.value)} to {watts(found.value)}",
+        seen=f"{watts(least.value)} to the {watts(found.value)} found",
     )
 
 

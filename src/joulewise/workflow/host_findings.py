@@ -10,12 +10,14 @@ _ALLOWED = "CAP_SYS_ADMIN in the initial user namespace"
 _NOT_COUNTED = "The kernel module asks for CAP_SYS_ADMIN in the initial user namespace."
 
 
-def may_set_clocks(host: HostFacts) -> bool | None:
+def may_set_clocks(host: HostFacts, *, is_fake: bool = False) -> bool | None:
     """Whether the kernel module lets this process set anything; `None` where only trying tells.
 
     The module asks `capable(CAP_SYS_ADMIN)`, which is tested in the initial user namespace
     (NVIDIA open-gpu-kernel-modules, NV_IS_SUSER).
     """
+    if is_fake:
+        return True if host.is_root else None
     if host.is_gvisor or host.is_wsl:
         return False
     if host.has_sys_admin is None or host.is_initial_user_namespace is None:
@@ -24,20 +26,17 @@ def may_set_clocks(host: HostFacts) -> bool | None:
 
 
 def host_findings(host: HostFacts, *, is_fake: bool) -> tuple[Finding, ...]:
-    """Rights, containers, other controllers, and what runs kernels."""
-    return (
-        _fake_rights() if is_fake else _rights(host),
-        *_surroundings(host),
-        *_others(host),
-        *(() if is_fake else _packages(host)),
-    )
+    """Rights, containers, other controllers, and what runs kernels; a fake driver needs none."""
+    if is_fake:
+        return (_fake_rights(host),)
+    return (_rights(host), *_surroundings(host), *_others(host), *_packages(host))
 
 
-def _fake_rights() -> Finding:
+def _fake_rights(host: HostFacts) -> Finding:
     return Finding(
         subject=_RIGHTS,
-        status=Availability.OK,
-        seen="the fake driver asks for no rights, unless it is told to",
+        status=Availability.OK if host.is_root else Availability.UNKNOWN,
+        seen="the fake driver lets root set everything, and whom FAKE_NVML_PRIV says",
     )
 
 

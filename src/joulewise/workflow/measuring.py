@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from joulewise.control.lease import hold
 from joulewise.control.state import default_state_dir
+from joulewise.device.nvml_string import is_nvml
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.ports import HardwareRunners, Lease, Progress
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.sweep import Sweep
-from joulewise.domain.workload import Workload
+from joulewise.domain.workload import KernelKind, Workload
+from joulewise.measure.memory_lock import check_memory_lock
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.sweep import measure_sweep
 from joulewise.store.atomic import require_place
@@ -96,7 +98,11 @@ def sweep_to_file(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tel
     journal: CellJournal,
     progress: Progress,
 ) -> Sweep:
-    """Measure a sweep and write it; its journal may go once nothing more hangs on it."""
+    """Measure a sweep and write it; its journal may go once nothing more hangs on it.
+
+    Where it locks the memory clock of an NVIDIA GPU, what such a lock costs is seen to first.
+    """
+    doubts = _doubts_of_memory_lock(session, lease, workload, points)
     sweep = measure_sweep(
         session,
         lease,
@@ -107,5 +113,24 @@ def sweep_to_file(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tel
         progress=progress,
         workload=workload.name,
     )
+    sweep = replace(sweep, caveats=(*sweep.caveats, *doubts))
     replace_sweep(sweep, out)
     return sweep
+
+
+def _doubts_of_memory_lock(
+    session: DeviceSession, lease: Lease, workload: Workload, points: Sequence[OperatingPoint]
+) -> tuple[Caveat, ...]:
+    """MemoryLockSlows where it does, on an NVIDIA GPU whose memory clock the sweep locks."""
+    is_locked = any(point.mem_clock_mhz is not None for point in points)
+    if not is_locked or not is_nvml(session.gpu.identity.spec):
+        return ()
+    return check_memory_lock(session, lease, _most_traffic(workload), SETTINGS)
+
+
+def _most_traffic(workload: Workload) -> str:
+    """The kernel that moves most, but for matrix kernels, which computing limits."""
+    works = [work for work in workload.works if work.kind is not KernelKind.GEMM]
+    if not works:
+        return workload.kernels[0]
+    return max(works, key=lambda work: work.traffic_bytes).kernel

@@ -25,6 +25,7 @@ from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import counted, print_caveats, say
 from joulewise.cli.values import caveat_kinds, clock_list, power_limit_list
 from joulewise.domain.plan import Status
+from joulewise.integrations.torch_runner import TorchRunners
 from joulewise.workflow.measuring import MeasureJob, doubts_of_cells, measure_to_file
 
 
@@ -53,7 +54,7 @@ def measure(
         is_resumed=resume,
     )
     with progress_bars(is_shown=not as_json) as progress:
-        sweep = measure_to_file(job, progress)
+        sweep = measure_to_file(job, progress, hardware=TorchRunners())
     caveats = doubts_of_cells(sweep)
 
     def render(console: Console) -> None:

@@ -23,6 +23,7 @@ from joulewise.cli.render import (
 )
 from joulewise.cli.values import caveat_kinds
 from joulewise.domain.plan import Status
+from joulewise.integrations.torch_runner import TorchRunners
 from joulewise.report.regions import change_indices
 from joulewise.workflow.replaying import (
     PREDICTION_TOLERANCE_RATIO,
@@ -53,7 +54,7 @@ def replay(
     wanted = caveat_kinds(fail_on)
     job = ReplayJob(plan=plan, device=device, workload=workload, iteration_count=iterations)
     with progress_bars(is_shown=not as_json) as progress:
-        result = replay_to_result(job, progress)
+        result = replay_to_result(job, progress, hardware=TorchRunners())
 
     def render(console: Console) -> None:
         columns = ("per iteration", "planned", "replayed", "difference")

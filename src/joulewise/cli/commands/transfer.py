@@ -15,6 +15,7 @@ from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import percent, print_caveats, say, seconds, signed_percent, table
 from joulewise.cli.values import caveat_kinds
 from joulewise.domain.plan import Status
+from joulewise.integrations.torch_runner import TorchRunners
 from joulewise.workflow.transfer import TransferJob, TransferResult, TransferRow, transfer_plan
 
 Targets = Annotated[
@@ -58,7 +59,7 @@ def transfer(
         plan=plan, device=device, targets=tuple(to or ()), pair_count=pairs, is_replanned=replan
     )
     with progress_bars(is_shown=not as_json) as progress:
-        result = transfer_plan(job, progress)
+        result = transfer_plan(job, progress, hardware=TorchRunners())
 
     def render(console: Console) -> None:
         columns = ["workload", "baseline", "slowdown", "saving"]

@@ -29,6 +29,7 @@ from joulewise.cli.sentences import comparison_rows, replay_line, tune_sentence
 from joulewise.cli.values import caveat_kinds, clock_list, power_limit_list
 from joulewise.cli.verdicts import plan_caveats, plan_outcome
 from joulewise.domain.plan import Granularity, Objective, Scope
+from joulewise.integrations.torch_runner import TorchRunners
 from joulewise.workflow.reporting import PLAN_NAME
 from joulewise.workflow.tuning import TuneJob, tune_to_folder
 
@@ -62,7 +63,7 @@ def tune(
         transition=transition,
     )
     with progress_bars(is_shown=not as_json) as progress:
-        result = tune_to_folder(job, progress)
+        result = tune_to_folder(job, progress, hardware=TorchRunners())
 
     def render(console: Console) -> None:
         columns = ("setting", "time", "energy", "slowdown", "saving")

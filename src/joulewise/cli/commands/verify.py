@@ -19,6 +19,7 @@ from joulewise.cli.render import print_caveats, print_line, say, table
 from joulewise.cli.sentences import replay_line, verification_rows, verified_sentence
 from joulewise.cli.values import caveat_kinds
 from joulewise.cli.verdicts import plan_caveats, plan_outcome
+from joulewise.integrations.torch_runner import TorchRunners
 from joulewise.workflow.verifying import VerifyJob, verify_to_file
 
 
@@ -35,7 +36,7 @@ def verify(
     wanted = caveat_kinds(fail_on)
     job = VerifyJob(plan=plan, device=device, workload=workload, pair_count=pairs, out=out)
     with progress_bars(is_shown=not as_json) as progress:
-        result = verify_to_file(job, progress)
+        result = verify_to_file(job, progress, hardware=TorchRunners())
     seen = result.verification
 
     def render(console: Console) -> None:
