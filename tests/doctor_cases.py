@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from joulewise.device.host import HostFacts
 from joulewise.domain.gpu_facts import Absence, DriverFacts, Fact, GpuFacts
 from joulewise.domain.measurement import EventReason
+from joulewise.workflow.diagnosis import diagnose
+from joulewise.workflow.findings import Diagnosis, Finding
 
 T = TypeVar("T")
 
@@ -100,3 +103,36 @@ H100 = replace(
     enforced_power_limit_w=known(700.0),
     least_power_limit_w=known(200.0),
 )
+
+NO_LIBRARY = DriverFacts(
+    is_fake=False,
+    driver_version=lacking("nvmlInit"),
+    nvml_version=lacking("nvmlInit"),
+    cuda_version=lacking("nvmlInit"),
+    gpu_count=lacking("nvmlInit"),
+    problem="NVML: there is no libnvidia-ml.so.1",
+    hint="Install the NVIDIA driver.",
+)
+
+
+def without_meters(gpu: GpuFacts) -> GpuFacts:
+    return replace(
+        gpu,
+        energy_j=lacking("nvmlDeviceGetTotalEnergyConsumption"),
+        power_w=lacking("field 186"),
+        average_power_w=lacking("field 185"),
+        usage_power_w=lacking("nvmlDeviceGetPowerUsage"),
+    )
+
+
+def one(gpu: GpuFacts, host: HostFacts = ROOT, driver: DriverFacts = DRIVER) -> Diagnosis:
+    return diagnose(driver, (gpu,), host)
+
+
+def finding(diagnosis: Diagnosis, subject: str) -> Finding:
+    rows: Sequence[Finding] = (
+        *diagnosis.machine,
+        *(row for gpu in diagnosis.gpus for row in gpu.findings),
+    )
+    (found,) = (row for row in rows if row.subject == subject)
+    return found

@@ -14,10 +14,11 @@ import pynvml
 import pytest
 from tests.fake_nvml import BUILD, DriverMaker
 
-from joulewise.device.nvml import NvmlDevice, Reply
+from joulewise.device.nvml import NvmlDevice
 from joulewise.device.nvml_gpu import NvmlGpu, open_nvml
 from joulewise.device.nvml_knobs import NvmlKnobs
 from joulewise.device.nvml_processes import other_process_count
+from joulewise.device.nvml_reply import Reply
 from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.errors import DeviceError, DeviceLost, NotPermitted, NotSupported
 from joulewise.domain.points import KnobState, OperatingPoint

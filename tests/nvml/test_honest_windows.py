@@ -151,6 +151,8 @@ def _point(session: DeviceSession, rng: np.random.Generator, *, is_locked: bool)
 def _measured(case: Case, trouble: Trouble) -> tuple[Window, set[CaveatKind], set[CaveatKind]]:
     """The window, the kinds that would be right, and those that the setting has by itself."""
     gpu = case.session.gpu
+    # Found at the first question, which takes a second that the trouble should not fall into.
+    assert gpu.energy_counter_period_s is not None
     gpu.request(case.point)
     with case.session.runner.loop(case.kernel, run="law") as loop:
         loop.run_for(WARM_S)

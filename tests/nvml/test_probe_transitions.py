@@ -43,7 +43,7 @@ def measured(session: DeviceSession, state_dir: Path, *points: OperatingPoint) -
         (0.0, 0.15, 0.0),
         (0.0, 0.01, 0.05),
         (0.02, 0.0, 0.0),
-        (0.004, 0.0005, 0.0002),
+        (0.004, 0.0005, 0.0),
     ],
 )
 def test_call_lag_and_stall_of_a_traced_clock_are_found(
@@ -67,6 +67,18 @@ def test_call_lag_and_stall_of_a_traced_clock_are_found(
         (cost.target and cost.target.sm_clock_mhz for cost in model.costs),
         key=lambda clock: clock or 9999,
     )
+
+
+def test_a_stall_that_hides_in_a_call_is_charged_all_the_same(
+    driver: FakeDriver, tmp_path: Path
+) -> None:
+    """In virtual time nobody looks while a call blocks."""
+    for name, value in {"set_call_s": 0.004, "lag_s": 0.001, "stall_s": 0.0002}.items():
+        driver.set_knob(0, name, value)
+
+    model, _ = measured(open_fake(driver, WORKS), tmp_path, SLOW, FAST)
+
+    assert all(0.0002 <= cost.stall_s + cost.unseen_stall_s < 0.004 for cost in model.costs)
 
 
 def test_what_the_tracer_sees_is_what_the_driver_reads_back(

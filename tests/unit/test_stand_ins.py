@@ -110,8 +110,9 @@ def test_any_pass_over_vectors_has_one(
     assert_alike(one, work)
 
 
-def test_a_kernel_that_only_moves_is_a_copy() -> None:
-    work = replace(WORK, kind=KernelKind.OTHER, flop_count=0.0, traffic_bytes=8e6)
+@pytest.mark.parametrize("flop_count", [0.0, 10.0])
+def test_a_kernel_that_only_moves_is_a_copy(flop_count: float) -> None:
+    work = replace(WORK, kind=KernelKind.OTHER, flop_count=flop_count, traffic_bytes=8e6)
 
     one = stand_in(work)
 

@@ -11,7 +11,7 @@ from joulewise.control.lease import hold
 from joulewise.domain.errors import InputError, MeasurementError, NotPermitted
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.ports import GpuIdentity
-from joulewise.domain.transition import TransitionDomain, TransitionModel
+from joulewise.domain.transition import TransitionCost, TransitionDomain, TransitionModel
 from joulewise.domain.workload import Dtype, KernelKind, KernelWork
 from joulewise.measure.change_accounts import MeasuredChange
 from joulewise.measure.settings import MeasureSettings
@@ -124,6 +124,36 @@ def test_an_energy_lost_in_the_noise_is_taken_from_the_power_without_load(
     cost = model.costs[-1]
     assert "taken as the stall at" in model.source
     assert 20 < cost.energy_j / cost.stall_s < 120
+
+
+def test_every_target_has_a_lag_of_its_own(tmp_path: Path) -> None:
+    """Where a change leads matters more than where it begins (arXiv 2502.20075)."""
+    lags_s = {SLOW: 0.004, FAST: 0.03, FASTER: 0.012}
+    truth = TransitionModel(
+        name="by target",
+        source="made up",
+        costs=(
+            TransitionCost(domain=TransitionDomain.SM, lag_s=0.01),
+            *(
+                TransitionCost(domain=TransitionDomain.SM, target=target, lag_s=lag_s)
+                for target, lag_s in lags_s.items()
+            ),
+        ),
+    )
+    session = open_virtual("virtual:rtx3080ti,noise=0", WORKS, truth)
+    with hold(session.gpu, state_dir=tmp_path) as lease:
+        model, changes = measure_transitions(
+            session, lease, KERNEL, tuple(lags_s), settings=SETTINGS
+        )
+
+    assert 6 == len(changes)
+    for cost in model.costs:
+        wanted_s = max(lags_s.values()) if cost.target is None else None
+        for target, lag_s in lags_s.items():
+            if cost.target and cost.target.sm_clock_mhz == target.sm_clock_mhz:
+                wanted_s = lag_s
+        assert cost.lag_s == pytest.approx(wanted_s, rel=0.02)
+        assert cost.stall_s == 0.0
 
 
 def test_measuring_again_gives_the_same(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@
 #define SNAP_C 1.0 /* nearer than this to the slowdown temperature, heat lowers the clock */
 #define OTHER_TIME_RATIO 1.25 /* another process takes turns, and draws power of its own */
 #define OTHER_POWER_W 25.0
-#define CHECK_RUNNERS_PS 100000000000ll
+#define CHECK_CLIENTS_NS 100000000ll
 
 /* Everything that decides how fast what adds up. */
 typedef struct {
@@ -224,8 +224,9 @@ void board_advance(device_t *device, int64_t until_ps, uint64_t launch_target) {
 
 void board_sync(device_t *device) {
   int64_t now_ps = state_now_ps();
-  if (now_ps - state->checked_runners_ps > CHECK_RUNNERS_PS) {
-    state->checked_runners_ps = now_ps;
+  int64_t machine_ns = monotonic_ns();
+  if (machine_ns - state->checked_clients_ns > CHECK_CLIENTS_NS) {
+    state->checked_clients_ns = machine_ns;
     clients_purge();
   }
   board_advance(device, now_ps, UINT64_MAX);

@@ -161,10 +161,10 @@ int call_end(int return_code) {
   return return_code;
 }
 
-static int is_lost(const device_t *device) {
+int device_is_lost(const device_t *device) {
   double at_s = device->knobs.lost_at_s;
-  double now_s = (double)state_ns_of_ps(device->now_ps) / 1e9;
-  return device->knobs.is_lost > 0 || (at_s > 0 && now_s >= at_s);
+  if (device->knobs.is_lost > 0) return 1;
+  return at_s > 0 && (double)state_ns_of_ps(state_now_ps()) / 1e9 >= at_s;
 }
 
 void *handle_of(unsigned device, int mig) {
@@ -190,7 +190,7 @@ int call_any_device(const char *symbol, void *pointer, device_t **device, int *m
   if (state->is_virtual && (*device)->knobs.read_call_s > 0)
     state->virtual_ps += ps_of_s((*device)->knobs.read_call_s);
   board_sync(*device);
-  return is_lost(*device) ? call_end(NVML_ERROR_GPU_IS_LOST) : NVML_SUCCESS;
+  return device_is_lost(*device) ? call_end(NVML_ERROR_GPU_IS_LOST) : NVML_SUCCESS;
 }
 
 /* Clocks, power and energy belong to the whole GPU: a MIG instance has none of its own. */

@@ -21,6 +21,7 @@ int call_end(int return_code);
 int call_unlocked(const char *symbol);
 int call_stub(const char *symbol);
 
+int device_is_lost(const device_t *device);
 void *handle_of(unsigned device, int mig);
 int may_set(void); /* whether this process has the rights to set clocks */
 /* A call that sets something takes a while; the state is unlocked meanwhile and locked again. */

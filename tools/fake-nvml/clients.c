@@ -21,8 +21,11 @@ static uint64_t start_of(pid_t pid) {
   char *at = strrchr(text, ')');
   char process_state = 0;
   unsigned long long started = 0;
-  if (at) sscanf(at + 2, "%c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                 &process_state, &started);
+  if (at) {
+    sscanf(at + 2,
+           "%c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+           &process_state, &started);
+  }
   return process_state == 'Z' || process_state == 'X' ? 0 : started;
 }
 

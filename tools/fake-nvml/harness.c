@@ -73,8 +73,17 @@ HARNESS int fakenvml_advance_ns(int64_t duration_ns) {
 
 /* ---- programs ----------------------------------------------------------------------------- */
 
+static int is_number(double value) { return isfinite(value) && value >= 0; }
+
+static int is_kernel(const fakenvml_kernel_t *kernel) {
+  return kernel && is_number(kernel->compute_cycle_count) && is_number(kernel->memory_bytes) &&
+         is_number(kernel->core_j) && is_number(kernel->memory_j) &&
+         is_number(kernel->set_point_ratio) && is_number(kernel->overlap_exponent_ratio) &&
+         kernel->set_point_ratio > 0 && kernel->overlap_exponent_ratio > 0;
+}
+
 HARNESS int fakenvml_add_kernel(unsigned index, const fakenvml_kernel_t *kernel, uint32_t *id) {
-  if (!kernel || !id) return NVML_ERROR_INVALID_ARGUMENT;
+  if (!is_kernel(kernel) || !id) return NVML_ERROR_INVALID_ARGUMENT;
   ON_DEVICE(index);
   for (uint32_t i = 0; i < device->kernel_count; i++) {
     if (memcmp(&device->kernels[i], kernel, sizeof *kernel)) continue;
@@ -253,7 +262,10 @@ HARNESS int fakenvml_foreign_lock(unsigned index, int64_t at_ns, unsigned min_mh
   if (device->foreign_lock_count == MAX_FOREIGN_LOCKS || min_mhz > max_mhz)
     return done(NVML_ERROR_INVALID_ARGUMENT);
   lock_range_t range = {0};
-  if (max_mhz) range = (lock_range_t){clocks_round_sm(device, min_mhz), clocks_round_sm(device, max_mhz)};
+  if (max_mhz) {
+    range.min_mhz = clocks_round_sm(device, min_mhz);
+    range.max_mhz = clocks_round_sm(device, max_mhz);
+  }
   int64_t at_ps = state_ps_of_ns(at_ns);
   device->foreign_locks[device->foreign_lock_count++] =
       (foreign_lock_t){at_ps < device->now_ps ? device->now_ps : at_ps, range};

@@ -6,7 +6,9 @@
 #include "calls.h"
 #include "clocks.h"
 
-static unsigned milliwatts(double power_w) { return power_w > 0 ? (unsigned)lround(power_w * 1000) : 0; }
+static unsigned milliwatts(double power_w) {
+  return power_w > 0 ? (unsigned)lround(power_w * 1000) : 0;
+}
 
 /* 0: the GPU alone; 1: both; 2: the module alone (superchips). */
 static int module_scope(const device_t *device) { return (int)device->knobs.scope; }
@@ -156,7 +158,7 @@ static int put_events(nvml_field_t *field, const device_t *device) {
   }
 }
 
-/* Matrix units wait where traffic, not arithmetic, sets the time: Hopper and later tell how much. */
+/* Matrix units wait where traffic sets the time; Hopper and later tell how much. */
 static int put_mma_stall(nvml_field_t *field, device_t *device) {
   if (!state_profile()->has_gpm) return NVML_ERROR_NOT_SUPPORTED;
   double busy = device->step_count ? board_operation(device)->tensor_ratio : 1.0;

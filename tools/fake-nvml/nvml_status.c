@@ -63,7 +63,9 @@ static int fan_speed(const char *symbol, void *handle, unsigned fan, unsigned *s
   return call_end(NVML_SUCCESS);
 }
 
-NVML_API int nvmlDeviceGetFanSpeed(void *h, unsigned *speed) { return fan_speed(__func__, h, 0, speed); }
+NVML_API int nvmlDeviceGetFanSpeed(void *h, unsigned *speed) {
+  return fan_speed(__func__, h, 0, speed);
+}
 NVML_API int nvmlDeviceGetFanSpeed_v2(void *h, unsigned fan, unsigned *speed) {
   return fan_speed(__func__, h, fan, speed);
 }
@@ -236,10 +238,12 @@ static int compute_processes(const char *symbol, void *handle, unsigned *count,
   return call_end(list_processes(device, count, list));
 }
 
-NVML_API int nvmlDeviceGetComputeRunningProcesses_v2(void *h, unsigned *count, nvml_process_t *list) {
+NVML_API int nvmlDeviceGetComputeRunningProcesses_v2(void *h, unsigned *count,
+                                                      nvml_process_t *list) {
   return compute_processes(__func__, h, count, list);
 }
-NVML_API int nvmlDeviceGetComputeRunningProcesses_v3(void *h, unsigned *count, nvml_process_t *list) {
+NVML_API int nvmlDeviceGetComputeRunningProcesses_v3(void *h, unsigned *count,
+                                                      nvml_process_t *list) {
   return compute_processes(__func__, h, count, list);
 }
 

@@ -1,8 +1,6 @@
 /* Driver, discovery and identity. */
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "calls.h"
 
@@ -123,8 +121,7 @@ NVML_API int nvmlDeviceGetCount_v2(unsigned *count) { return device_count(__func
 
 static int give_handle(unsigned index, int mig, void **handle) {
   if (!handle || index >= state->device_count) return NVML_ERROR_INVALID_ARGUMENT;
-  const knobs_t *knobs = &state->devices[index].knobs;
-  if (knobs->is_lost > 0) return NVML_ERROR_GPU_IS_LOST;
+  if (device_is_lost(&state->devices[index])) return NVML_ERROR_GPU_IS_LOST;
   *handle = handle_of(index, mig);
   return NVML_SUCCESS;
 }

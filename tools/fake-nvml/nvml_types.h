@@ -1,4 +1,4 @@
-/* The part of NVML's interface that is modelled: codes, ids and records, as nvidia-ml-py has them. */
+/* The part of NVML's interface that is modelled, as nvidia-ml-py has it. */
 #ifndef FAKE_NVML_TYPES_H
 #define FAKE_NVML_TYPES_H
 

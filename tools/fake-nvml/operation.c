@@ -1,4 +1,4 @@
-/* Operations of kernels at settings, kept in a table of this process: they follow from the state. */
+/* Operations of kernels at settings; they follow from the state, so each process keeps its own. */
 #include <math.h>
 #include <string.h>
 

@@ -17,7 +17,7 @@
 #include "nvml_types.h"
 
 #define MAGIC 0x4c4d564e454b4146ull
-#define VIRTUAL_EPOCH_NS 1000000000000ll /* virtual time does not begin at zero, for real time never does */
+#define VIRTUAL_EPOCH_NS 1000000000000ll /* not zero, for real time never begins there either */
 
 state_t *state;
 
@@ -30,7 +30,7 @@ static uint64_t layout(void) {
   return (uint64_t)FAKENVML_ABI << 48 ^ sizeof(state_t) << 24 ^ sizeof(device_t);
 }
 
-static int64_t monotonic_ns(void) {
+int64_t monotonic_ns(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1000000000ll + now.tv_nsec;
@@ -128,7 +128,7 @@ int state_create(const char *path, const char *profile_name, unsigned device_cou
   char fresh_path[4096];
   if (!path || !profile_name || !find_profile(profile_name, &profile))
     return NVML_ERROR_INVALID_ARGUMENT;
-  if (device_count > MAX_DEVICES) return NVML_ERROR_INVALID_ARGUMENT; /* none is a machine without */
+  if (device_count > MAX_DEVICES) return NVML_ERROR_INVALID_ARGUMENT;
   /* Made aside and moved into place: whoever maps the old file keeps a whole one. */
   snprintf(fresh_path, sizeof fresh_path, "%s.%d.new", path, (int)getpid());
   int file = open(fresh_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

@@ -123,7 +123,7 @@ typedef struct {
   unsigned device_count, profile;
   int is_virtual;
   int64_t epoch_ns, virtual_ps;
-  int64_t checked_runners_ps, last_set_ps;
+  int64_t checked_clients_ns, last_set_ps;
   unsigned last_set_device;
   client_t clients[MAX_CLIENTS];
   failure_t failures[MAX_FAILURES];
@@ -138,6 +138,7 @@ int state_require(void); /* map $FAKE_NVML_STATE unless something is mapped; 0 o
 void state_lock(void);
 void state_unlock(void);
 const profile_t *state_profile(void);
+int64_t monotonic_ns(void); /* of the machine, in virtual time too */
 int64_t state_now_ps(void);
 int64_t state_ps_of_ns(int64_t at_ns);
 int64_t state_ns_of_ps(int64_t at_ps);

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from joulewise.device.nvml import Code, NvmlDevice, Reply
+from joulewise.device.nvml import NvmlDevice
+from joulewise.device.nvml_reply import Code, Reply
 from joulewise.device.nvml_values import clock_mhz, power_w
 from joulewise.domain.errors import NotSupported
 from joulewise.domain.points import PowerLimitRange

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from joulewise.device.nvml import (
-    LOST,
-    NvmlDevice,
-    Pause,
-    Reply,
-    call,
-    handle_by_index,
-    require_nvml,
-)
+from joulewise.device.nvml import NvmlDevice, Pause, call, handle_by_index, require_nvml
+from joulewise.device.nvml_reply import LOST, Reply
 from joulewise.device.nvml_string import (
     NvmlOptions,
     PciAddress,

@@ -7,15 +7,11 @@ from functools import partial
 from typing import Any
 
 from joulewise.device.nvml import (
-    LACKING,
-    REFUSED,
-    TOO_OLD,
-    Code,
     LostDevice,
     NvmlDevice,
     Pause,
-    Reply,
     call,
+    code_text,
     handle_by_index,
     is_fake_library,
     require_nvml,
@@ -35,6 +31,7 @@ from joulewise.device.nvml_readings import (
     supported_reasons,
     temperature,
 )
+from joulewise.device.nvml_reply import LACKING, REFUSED, TOO_OLD, Code, Reply
 from joulewise.device.nvml_values import (
     architecture,
     clock_mhz,
@@ -201,16 +198,17 @@ def _meters(device: NvmlDevice) -> _Facts:
 
 
 def _field(
-    device: NvmlDevice, field: Field, scope: int, read: Callable[[float], object]
+    device: NvmlDevice, field: int, scope: int, read: Callable[[float], object]
 ) -> Fact[Any]:
     """One field of one scope; its own code says why there is none."""
-    reply = device.fields([(field, scope)])
+    reply = device.fields(((field, scope),))
     if reply.value is None:
         return fact(reply)
     (got,) = reply.value
     # A field that a driver does not know at all is an invalid argument to it.
     code = Code.FUNCTION_NOT_FOUND if got.code == Code.INVALID_ARGUMENT else got.code
-    return fact(Reply(call=got.call, code=code, value=got.value, text=got.text), read)
+    name = f"field {field} of scope {scope}"
+    return fact(Reply(call=name, code=code, value=got.value, text=code_text(got.code)), read)
 
 
 def _text(value: str | bytes) -> str:

@@ -11,9 +11,9 @@ import math
 import threading
 import weakref
 from dataclasses import dataclass, field
-from enum import IntEnum
 
-from joulewise.device.nvml import NvmlDevice, Reply, call
+from joulewise.device.nvml import FieldValue, GpmRequest, NvmlDevice, call
+from joulewise.device.nvml_reply import Reply
 from joulewise.domain.measurement import GpuActivity
 
 # nvml.h: two samples have to lie more than 100 ms apart.
@@ -25,7 +25,7 @@ _ROUNDING_RATIO = 0.02
 _SLOWEST_RATIO, _FASTEST_RATIO = 0.02, 1.1
 
 
-class Metric(IntEnum):
+class Metric:
     """GPM metrics that are read here (nvmlGpmMetricId_t); the first four in percent."""
 
     SM_UTIL = 2
@@ -35,7 +35,13 @@ class Metric(IntEnum):
     SM_CYCLES_ELAPSED = 248
 
 
-_METRICS = tuple(Metric)
+_METRICS = (
+    Metric.SM_UTIL,
+    Metric.SM_OCCUPANCY,
+    Metric.ANY_TENSOR_UTIL,
+    Metric.DRAM_BW_UTIL,
+    Metric.SM_CYCLES_ELAPSED,
+)
 
 
 @dataclass(slots=True)
@@ -57,6 +63,7 @@ class ActivityMeter:
         self._lock = threading.Lock()
         self._spare: list[object] = []
         self._earlier: _Earlier | None = None
+        self._request: GpmRequest | None = None
         self.is_there = bool(gpm_support(device).known(device.title))
 
     def read(self, time_s: float, sm_clock_mhz: int | None) -> GpuActivity | None:
@@ -105,7 +112,9 @@ class ActivityMeter:
         return sample
 
     def _between(self, earlier: _Earlier, later: _Earlier) -> GpuActivity | None:
-        reply = self._device.gpm_metrics(earlier.sample, later.sample, _METRICS)
+        if self._request is None:
+            self._request = GpmRequest(_METRICS)
+        reply = self._request.between(earlier.sample, later.sample, self._device.pause)
         self._spare.append(earlier.sample)
         values = reply.known(self._device.title)
         if values is None:
@@ -168,13 +177,13 @@ def _is_varying(clocks_mhz: list[int], mean_mhz: float | None) -> bool:
     return min(mean_mhz, *clocks_mhz) < (1 - _VARYING_RATIO) * max(clocks_mhz)
 
 
-def _number(metric: Reply[float]) -> float | None:
+def _number(metric: FieldValue) -> float | None:
     if metric.code or metric.value is None or not math.isfinite(metric.value):
         return None
     return metric.value
 
 
-def _ratio(metric: Reply[float]) -> float | None:
+def _ratio(metric: FieldValue) -> float | None:
     """A share from percent; `None` for a metric that failed, and for what is no share."""
     percent = _number(metric)
     if percent is None or not 0 <= percent <= 100 * (1 + _ROUNDING_RATIO):

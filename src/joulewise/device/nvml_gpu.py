@@ -42,12 +42,15 @@ from joulewise.domain.ports import GpuIdentity, Timer
 _NEAREST_COUNT = 3
 
 
-def open_nvml(device: str, *, timer: Timer | None = None) -> NvmlGpu:
+def open_nvml(
+    device: str, *, timer: Timer | None = None, caveats: Sequence[Caveat] = ()
+) -> NvmlGpu:
     """Open an NVIDIA GPU; reads only, and sets nothing.
 
     Args:
         device: such as `nvml:0`, `nvml:GPU-4ad1,memory_lock=on`; see `nvml_string`.
         timer: the time that the GPU lives in; `None` for that of the machine.
+        caveats: what is doubtful of all that will be read from it, beside its own doubts.
 
     Raises:
         InputError: no GPU or more than one fits the device string.
@@ -56,13 +59,19 @@ def open_nvml(device: str, *, timer: Timer | None = None) -> NvmlGpu:
     """
     options = parse_nvml(device)
     timer = MonotonicTimer() if timer is None else timer
-    return NvmlGpu(find_gpu(options, timer.sleep), options, timer)
+    return NvmlGpu(find_gpu(options, timer.sleep), options, timer, caveats)
 
 
 class NvmlGpu:
     """A `Gpu` through NVML. Threads may share it: a sampler reads while another waits."""
 
-    def __init__(self, found: FoundGpu, options: NvmlOptions, timer: Timer) -> None:
+    def __init__(
+        self,
+        found: FoundGpu,
+        options: NvmlOptions,
+        timer: Timer,
+        caveats: Sequence[Caveat] = (),
+    ) -> None:
         """Read what stays the same, and the power limit as found."""
         device = found.device
         device.title = f"{found.name} (GPU {device.index})"
@@ -86,7 +95,10 @@ class NvmlGpu:
             name=found.name,
             uuid=found.uuid,
             is_simulated=is_fake,
-            caveats=_caveats(device, is_fake=is_fake, is_superchip=is_superchip, scope=scope),
+            caveats=(
+                *_caveats(device, is_fake=is_fake, is_superchip=is_superchip, scope=scope),
+                *caveats,
+            ),
         )
 
     @property

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import threading
 
-from joulewise.device.nvml import LACKING, LOST, NvmlDevice
+from joulewise.device.nvml import NvmlDevice
 from joulewise.device.nvml_clocks import current_power_limit_w
+from joulewise.device.nvml_reply import LACKING, LOST
 from joulewise.domain.errors import DeviceError, NotSupported
 from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint
 

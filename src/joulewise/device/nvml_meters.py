@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
-from joulewise.device.nvml import LACKING, LOST, REFUSED, Code, NvmlDevice
+from joulewise.device.nvml import NvmlDevice, code_text
+from joulewise.device.nvml_reply import LACKING, LOST, REFUSED, Code, Reply
 from joulewise.device.nvml_values import duration_s, energy_j, power_w
 from joulewise.domain.ports import Timer
 
 GPU_SCOPE, MODULE_SCOPE, MEMORY_SCOPE = 0, 1, 2
 
 
-class Field(IntEnum):
-    """Fields of nvmlDeviceGetFieldValues that are read here, and their units in NVML."""
+class Field:
+    """Fields of nvmlDeviceGetFieldValues that are read here, and their units in NVML.
+
+    Plain numbers: hashing an `IntEnum` ten times a second is most of what a reading costs.
+    """
 
     POWER_CAPPED = 74  # ns
     THERMAL = 75  # ns, before fields 269 and 270 there was only this one
@@ -72,7 +75,7 @@ class MeterReader:
         self._timer = timer
         self._scope = scope
         self._greatest_limit_w = greatest_limit_w
-        self._wanted: tuple[Field, ...] = _WANTED
+        self._wanted: tuple[int, ...] = _WANTED
         self._is_call_lacking: dict[str, bool] = {}
 
     def read(self) -> Meters:
@@ -104,28 +107,32 @@ class MeterReader:
             return self.read().energy_j
         return energy_j(energy_mj)
 
-    def _fields(self) -> dict[Field, float | None]:
+    def _fields(self) -> dict[int, float | None]:
         wanted = self._wanted
         if not wanted:
             return {}
-        reply = self._device.fields([(field, self._scope_of(field)) for field in wanted])
-        if reply.known(self._device.title) is None:
+        reply = self._device.fields(tuple((field, self._scope_of(field)) for field in wanted))
+        got = reply.known(self._device.title)
+        if got is None:
             self._wanted = ()
             return {}
-        values: dict[Field, float | None] = {}
-        lacking: set[Field] = set()
-        for field, got in zip(wanted, reply.needed(self._device.title), strict=True):
-            values[field] = got.value
-            if got.code in LOST:
-                raise got.error(self._device.title)
-            if got.code in _LACKING_FIELD:
-                lacking.add(field)
-        if not {Field.SW_THERMAL, Field.HW_THERMAL} <= lacking:
-            lacking.add(Field.THERMAL)
-        self._wanted = tuple(field for field in wanted if field not in lacking)
+        values = {field: value for field, (_, value) in zip(wanted, got, strict=True)}
+        if None in values.values() or Field.THERMAL in wanted:
+            self._drop_lacking({field: code for field, (code, _) in zip(wanted, got, strict=True)})
         return values
 
-    def _scope_of(self, field: Field) -> int:
+    def _drop_lacking(self, codes: dict[int, int]) -> None:
+        """Ask no more for what this GPU lacks. Raises DeviceLost."""
+        for field, code in codes.items():
+            if code in LOST:
+                lost: Reply[float] = Reply(call=f"field {field}", code=code, text=code_text(code))
+                raise lost.error(self._device.title)
+        lacking = {field for field, code in codes.items() if code in _LACKING_FIELD}
+        if not {Field.SW_THERMAL, Field.HW_THERMAL} <= lacking:
+            lacking.add(Field.THERMAL)
+        self._wanted = tuple(field for field in codes if field not in lacking)
+
+    def _scope_of(self, field: int) -> int:
         return self._scope if field in _POWERS else GPU_SCOPE
 
     def _scalar(self, function: str) -> float | None:
@@ -136,7 +143,7 @@ class MeterReader:
         return None if value is None else float(value)
 
 
-def _thermal_s(values: dict[Field, float | None]) -> float | None:
+def _thermal_s(values: dict[int, float | None]) -> float | None:
     """Software and hardware slowdowns together; the older counter of both where it is alone."""
     parts_s = [duration_s(values.get(field)) for field in (Field.SW_THERMAL, Field.HW_THERMAL)]
     known_s = [part for part in parts_s if part is not None]

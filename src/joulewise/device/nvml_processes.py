@@ -7,7 +7,8 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from joulewise.device.nvml import NvmlDevice, Reply
+from joulewise.device.nvml import NvmlDevice
+from joulewise.device.nvml_reply import Reply
 from joulewise.domain.ports import Timer
 
 # A list of processes takes milliseconds under the driver's global lock (MangoHud 2104).

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from joulewise.device.nvml import LACKING, NvmlDevice, Reply
+from joulewise.device.nvml import NvmlDevice
 from joulewise.device.nvml_meters import GPU_SCOPE, MODULE_SCOPE, Field
+from joulewise.device.nvml_reply import LACKING, Reply
 from joulewise.device.nvml_values import power_w
 
 # nvml.h, nvmlTemperatureSensors_t.
@@ -67,7 +68,7 @@ def power_scope(device: NvmlDevice, *, is_superchip: bool) -> int:
     """
     if not is_superchip:
         return GPU_SCOPE
-    reply = device.fields([(Field.POWER_INSTANT, GPU_SCOPE), (Field.POWER_INSTANT, MODULE_SCOPE)])
+    reply = device.fields(((Field.POWER_INSTANT, GPU_SCOPE), (Field.POWER_INSTANT, MODULE_SCOPE)))
     own, of_module = reply.known(device.title) or (None, None)
     if own is None or of_module is None:
         return GPU_SCOPE

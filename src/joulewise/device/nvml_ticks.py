@@ -17,9 +17,10 @@ from joulewise.domain.ports import Timer
 _POLL_S = 0.001
 _PERIOD_STEP_COUNT = 8
 _LONGEST_PERIOD_S = 2.0
-# A step is foreseen for as long as the foresight's error stays below the margin before it.
-_MARGIN_RATIO = 0.1
-_LEAST_MARGIN_S = 0.002
+# Polls begin that much before a step is due: the last step was seen up to a poll late, and a
+# sleep may end late. Where foresight's error eats up half a period there is no sleeping.
+_MARGIN_S = 0.003
+_BLIND_RATIO = 0.5
 
 
 class EnergyTicks:
@@ -93,13 +94,12 @@ class EnergyTicks:
         last_s, period_s = self._last_tick_s, self._period_s
         if last_s is None or period_s is None:
             return
-        margin_s = max(_LEAST_MARGIN_S, _MARGIN_RATIO * period_s)
         now_s = self._timer.now_s()
-        passed_count = (now_s - last_s) // period_s
-        if (passed_count + 1) * self._period_error_s > margin_s / 2:
-            return
-        due_s = last_s + (passed_count + 1) * period_s
-        self._timer.sleep(max(0.0, min(due_s - margin_s, deadline_s) - now_s))
+        step_count = (now_s - last_s) // period_s + 1
+        margin_s = _MARGIN_S + step_count * self._period_error_s
+        if margin_s < _BLIND_RATIO * period_s:
+            due_s = last_s + step_count * period_s
+            self._timer.sleep(max(0.0, min(due_s - margin_s, deadline_s) - now_s))
 
     def _measure(self) -> None:
         energy_j = self._read_energy_j()

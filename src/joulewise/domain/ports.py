@@ -219,6 +219,11 @@ class IterationRunner(Protocol):
 class HardwareRunners(Protocol):
     """Runs the kernels of a workload on real GPUs, where an optional dependency can."""
 
+    @property
+    def caveats(self) -> tuple[Caveat, ...]:
+        """What is doubtful of kernels that run this way; everything measured of them carries it."""
+        ...
+
     def open(
         self, identity: GpuIdentity, index: int, workload: Workload, timer: Timer
     ) -> tuple[KernelRunner, IterationRunner | None, ClockTracer | None]:

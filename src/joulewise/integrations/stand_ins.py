@@ -130,11 +130,14 @@ def stand_in(work: KernelWork) -> StandIn:
 
 
 def disagreement_ratio(one: StandIn, work: KernelWork) -> float:
-    """By how much operations or bytes differ from the work's, whichever differs more."""
-    return max(
-        _apart_ratio(one.flop_count, work.flop_count),
-        _apart_ratio(one.traffic_bytes, work.traffic_bytes),
-    )
+    """By how much operations or bytes differ from the work's, whichever differs more.
+
+    Less than one operation on a thousand bytes is as good as none.
+    """
+    bytes_ratio = _apart_ratio(one.traffic_bytes, work.traffic_bytes)
+    if max(one.flop_count, work.flop_count) < _NEGLIGIBLE_PART_RATIO * work.traffic_bytes:
+        return bytes_ratio
+    return max(bytes_ratio, _apart_ratio(one.flop_count, work.flop_count))
 
 
 def _apart_ratio(value: float, wanted: float) -> float:

@@ -199,9 +199,10 @@ def _counted_energy(
 
 
 def _stall(counted: _Amount, seen: ChangeTimes) -> _Amount:
-    """As traced on the GPU, unless the launches miss more than that beyond doubt.
+    """As traced on the GPU, unless launches show more of it.
 
-    A GPU may count cycles and yet do no work.
+    That is so where nobody could look while the call blocked, and where the launches miss more
+    than the trace beyond doubt: a GPU may count cycles and yet do no work.
     """
     if not seen.stalls_s:
         return counted
@@ -211,8 +212,8 @@ def _stall(counted: _Amount, seen: ChangeTimes) -> _Amount:
         std=std_s,
         least=max(_CERTAIN_STD_COUNT * std_s, seen.stall_least_s),
     )
-    excess_s = counted.value - traced.value
-    return counted if excess_s > counted.least + traced.least else traced
+    is_more = counted.value - traced.value > counted.least + traced.least
+    return counted if is_more or counted.least < traced.least else traced
 
 
 def _lag_doubt_s(times: PairTimes) -> float:

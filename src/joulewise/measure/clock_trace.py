@@ -79,7 +79,7 @@ def traced_change(trace: ClockTrace, *, within_mhz: float) -> TracedChange:
         call_s=trace.returned_s - trace.asked_s,
         lag_s=_lag_s(working_s, cycles, trace.asked_s, after_mhz, within_mhz),
         stall_s=float(missing_s.sum()),
-        resolution_s=2.0 * float(np.median(steps_s)),
+        resolution_s=_resolution_s(steps_s[~is_before], missing_s[~is_before]),
         before_mhz=before_mhz,
         after_mhz=after_mhz,
     )
@@ -181,7 +181,32 @@ def _lag_s(
         end_s - asked_s
     ):
         return None
-    return float(begins_s[settled] - asked_s)
+    moment_s = _moment_s(working_s, cycles, settled, after_mhz)
+    return max(0.0, moment_s - asked_s)
+
+
+def _moment_s(working_s: FloatArray, cycles: FloatArray, settled: int, after_mhz: float) -> float:
+    """When within the last interval before the clock was in force it came.
+
+    The interval's cycles are some at the pace of the interval before, the rest at the new one.
+    """
+    end_s = float(working_s[settled])
+    if settled <= 1:
+        return end_s
+    spans_s = np.diff(working_s[settled - 2 : settled + 1])
+    counted = np.diff(cycles[settled - 2 : settled + 1]) / _HZ_PER_MHZ
+    if not spans_s.all():
+        return end_s
+    former_mhz = counted[0] / spans_s[0]
+    if former_mhz == after_mhz:
+        return end_s
+    former_s = (counted[1] - after_mhz * spans_s[1]) / (former_mhz - after_mhz)
+    return end_s - float(spans_s[1] - np.clip(former_s, 0.0, spans_s[1]))
+
+
+def _resolution_s(steps_s: FloatArray, missing_s: FloatArray) -> float:
+    """How long nobody looked while the GPU worked; two readings at least."""
+    return max(2.0 * float(np.median(steps_s)), float((steps_s - missing_s).max()))
 
 
 def _stride(working_s: FloatArray, cycles: FloatArray, after_mhz: float, within_mhz: float) -> int:

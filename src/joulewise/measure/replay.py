@@ -34,6 +34,8 @@ REPLAY_RUN = "replay"
 # Many short iterations are warmed up with as one of this length, of so many launches at most.
 _WARM_ITERATION_S = 0.05
 _MOST_WARM_LAUNCH_COUNT = 4096
+# Iterations are timed for so long before the window, to know how many fill it.
+_TIMED_S = 0.5
 
 
 def replay_plan(  # noqa: PLR0913 - what, where, under which label, how, and whom to tell
@@ -165,10 +167,16 @@ def _runner(session: DeviceSession) -> IterationRunner:
 
 
 def _iteration_s(gpu: Gpu, loop: IterationLoop) -> float:
-    """Time of an iteration that follows on another."""
+    """Time of an iteration that follows on another; of many where one is short."""
     loop.run_iterations(1)
+    iteration_s = _timed_s(gpu, loop, 1)
+    count = math.ceil(_TIMED_S / iteration_s)
+    return iteration_s if count == 1 else _timed_s(gpu, loop, count) / count
+
+
+def _timed_s(gpu: Gpu, loop: IterationLoop, count: int) -> float:
     start_s = gpu.sample().time_s
-    loop.run_iterations(1)
+    loop.run_iterations(count)
     return gpu.sample().time_s - start_s
 
 

@@ -27,7 +27,7 @@ from joulewise.measure.window import (
 
 REPLAYING = "replaying"
 FEWEST_ITERATIONS_COUNT = 3
-_TOLD_COUNT = 50
+_SAMPLES_PER_TOLD = 10
 # A window may end with the counter's tick at another place of the iteration than it began at.
 # What that adds is known only roughly, so windows are made somewhat longer, up to this often,
 # until it is less than this share of them.
@@ -161,7 +161,7 @@ def _read(
             samples.append(meter.edge())
             step_s = samples[1].time_s - samples[0].time_s
             first_step_w = meter.energy_j(samples) / step_s
-        samples += _run_watching(gpu, loop, task, meter.sample_s, progress)
+        samples += _run_watching(gpu, loop, task, meter, progress, samples[0].time_s)
         samples.append(meter.edge())
     finally:
         timing = loop.end_window()
@@ -178,24 +178,42 @@ def _read(
 
 
 def _run_watching(
-    gpu: Gpu, loop: IterationLoop, task: ReplayTask, sample_s: float, progress: Progress
+    gpu: Gpu,
+    loop: IterationLoop,
+    task: ReplayTask,
+    meter: Meter,
+    progress: Progress,
+    start_s: float,
 ) -> list[GpuSample]:
-    """So many iterations, read and told of now and then.
+    """Run until the edge that ends the window is next; read and tell now and then.
 
-    Long ones are read within; short ones where they end, which is at ever other phases of
-    what anybody else may do.
+    That edge is the tick nearest to a whole number of iterations after the first. Short
+    iterations are read where they end, for anybody else's doings meet those at ever other
+    phases; long ones within.
     """
+    iteration_s, sample_s = task.iteration_s, meter.sample_s
+    end_s = start_s + task.iteration_count * iteration_s - 0.5 * (gpu.energy_counter_period_s or 0)
+    is_whole = isinstance(meter, CounterMeter) and iteration_s <= sample_s
+    step_count = math.floor(sample_s / iteration_s) if is_whole else 1
     samples: list[GpuSample] = []
-    total, iteration_s = task.iteration_count, task.iteration_s
-    step_count = max(1, min(total // _TOLD_COUNT, math.floor(sample_s / iteration_s)))
-    for done_count in range(0, total, step_count):
-        progress(REPLAYING, done_count, total)
-        if iteration_s > 2 * sample_s:
-            within_s = iteration_s - sample_s
-            samples += watch(gpu, loop.run_for, within_s, sample_s)
-        loop.run_iterations(min(step_count, total - done_count))
+    now_s = gpu.sample().time_s
+    while is_whole and now_s + step_count * iteration_s < end_s:
+        _tell(progress, task, now_s - start_s)
+        loop.run_iterations(step_count)
         samples.append(gpu.sample())
+        now_s = samples[-1].time_s
+    while now_s < end_s:
+        _tell(progress, task, now_s - start_s)
+        samples += watch(
+            gpu, loop.run_for, min(sample_s * _SAMPLES_PER_TOLD, end_s - now_s), sample_s
+        )
+        now_s = samples[-1].time_s
     return samples
+
+
+def _tell(progress: Progress, task: ReplayTask, passed_s: float) -> None:
+    done_count = min(task.iteration_count - 1, max(0, int(passed_s / task.iteration_s)))
+    progress(REPLAYING, done_count, task.iteration_count)
 
 
 def _doubts(

@@ -19,6 +19,9 @@ from joulewise.simulator.playback import region_ends
 
 # A point this near to its launch is on time: no host's timer is better.
 _PUNCTUAL_S = 1e-4
+# The driver's clock is read to the nanosecond; a request made a moment before the last one is
+# in force would replace it.
+_CLOCK_STEP_S = 2e-9
 
 LaunchTime = Callable[[str, OperatingPoint], float]
 """Seconds that a launch of a kernel takes at a point."""
@@ -48,6 +51,15 @@ class ChangeTimes:
     dwell_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """A point that is in force since a moment; the GPU works again from another on."""
+
+    point: OperatingPoint
+    since_s: float = -math.inf
+    resumes_s: float = -math.inf
+
+
 class Requests:
     """The requests of one iteration, over and over, one at a time."""
 
@@ -64,10 +76,8 @@ class Requests:
         self._launch_time_s = launch_time_s
         self._change = change
         self.counts = RequestCounts()
-        self._point = self._launches[0].point
-        """In force as far as is known, until the next is."""
-        self._next_point = self._point
-        self._in_force_s = self._ready_s = self._resumes_s = -math.inf
+        self._now = self._next = _Known(point=self._launches[0].point)
+        self._ready_s = -math.inf
         self._turn = 0
         self._begun_s: dict[int, float] = {}
         self._region_ends = region_ends(self._launches)
@@ -111,12 +121,9 @@ class Requests:
         """When to look again: the next request comes due, or may be made, or is in force."""
         if not self._requests:
             return math.inf
-        moment_s = self._in_force_s if now_s < self._in_force_s else math.inf
+        moment_s = self._next.since_s if now_s < self._next.since_s else math.inf
         due_s = self._due_s(self._turn, progress, now_s)
-        if due_s > now_s:
-            return min(moment_s, due_s)
-        following_s = self._due_s(self._turn + 1, progress, now_s)
-        return min(moment_s, following_s, max(self._ready_s, now_s))
+        return min(moment_s, due_s if due_s > now_s else max(self._ready_s, now_s))
 
     def next_launch(self, progress: FakeProgress, now_s: float) -> int:
         """The launch at whose start to look again, at the latest.
@@ -127,8 +134,7 @@ class Requests:
         """
         running = progress.launch_count
         index = running % len(self._launches)
-        point = self._point if now_s < self._in_force_s else self._next_point
-        if self._launches[index].point != point:
+        if self._launches[index].point != self._known(now_s).point:
             return running + 1
         stop = running + self._region_ends[index] - index
         if self._requests and running < self._target() < stop:
@@ -138,27 +144,30 @@ class Requests:
     def asked(self, progress: FakeProgress, asked_s: float, returned_s: float) -> None:
         """Take note of the request that was made, as `due` gave it."""
         request = self._requests[self._turn % len(self._requests)]
-        is_change = request.point != self._next_point
-        self._point, self._next_point = self._next_point, request.point
+        is_change = request.point != self._next.point
         # Each knob is a call of its own; the last one decides.
         called_s = max(asked_s, returned_s - self._change.call_s)
-        in_force_s = called_s + self._change.lag_s if is_change else asked_s
+        in_force_s = called_s + self._change.lag_s + _CLOCK_STEP_S if is_change else asked_s
         if is_change:
-            self._in_force_s = in_force_s
-            self._resumes_s = in_force_s + self._change.stall_s
-        self._ready_s = max(in_force_s, returned_s, called_s + self._change.dwell_s)
-        target = self._target()
-        begun_s = self._begun_s.get(target)
-        if begun_s is None:
-            begun_s = self.begins_s(target, progress, asked_s)
-        late_s = in_force_s - begun_s
-        counts = self.counts
-        self.counts = replace(
-            counts,
-            request_count=counts.request_count + 1,
-            late_count=counts.late_count + (late_s > _PUNCTUAL_S),
-            max_late_s=max(counts.max_late_s, late_s),
-        )
+            self._now, self._next = (
+                self._next,
+                _Known(
+                    point=request.point,
+                    since_s=in_force_s,
+                    resumes_s=max(in_force_s, self._next.resumes_s) + self._change.stall_s,
+                ),
+            )
+        rested_s = called_s + self._change.dwell_s + _CLOCK_STEP_S
+        self._ready_s = max(in_force_s, returned_s, rested_s)
+        counts = replace(self.counts, request_count=self.counts.request_count + 1)
+        if is_change:
+            late_s = in_force_s - self.begins_s(self._target(), progress, asked_s)
+            counts = replace(
+                counts,
+                late_count=counts.late_count + (late_s > _PUNCTUAL_S),
+                max_late_s=max(counts.max_late_s, late_s),
+            )
+        self.counts = counts
         self._step()
 
     def begins_s(self, launch: int, progress: FakeProgress, now_s: float) -> float:
@@ -171,15 +180,14 @@ class Requests:
 
     def _end_s(self, progress: FakeProgress, now_s: float) -> float:
         """When the running launch ends."""
-        kernel = self._launches[progress.launch_count % len(self._launches)].kernel
-        left_ratio = 1.0 - progress.launch_done_ratio
-        if now_s < self._in_force_s:
-            time_s = self._time_s(kernel, self._point)
-            if now_s + left_ratio * time_s <= self._in_force_s:
-                return now_s + left_ratio * time_s
-            left_ratio -= (self._in_force_s - now_s) / time_s
-        resumes_s = max(now_s, self._resumes_s)
-        return resumes_s + left_ratio * self._time_s(kernel, self._next_point)
+        launch = self._launches[progress.launch_count % len(self._launches)]
+        known = self._known(now_s)
+        left_s = (1.0 - progress.launch_done_ratio) * self._time_s(launch.kernel, known.point)
+        return max(now_s, known.resumes_s) + left_s
+
+    def _known(self, now_s: float) -> _Known:
+        """What is in force, as far as the requests tell."""
+        return self._now if now_s < self._next.since_s else self._next
 
     def _time_s(self, kernel: str, point: OperatingPoint) -> float:
         return self._time_ratio * self._launch_time_s(kernel, point)

@@ -152,7 +152,8 @@ def _open_nvml(device: str, workload: Workload, hardware: HardwareRunners | None
     tracer: ClockTracer | None
     driver = loaded_driver()
     timer = MonotonicTimer() if driver is None else driver.timer
-    gpu = open_nvml(device, timer=timer)
+    doubts = hardware.caveats if driver is None and hardware is not None else ()
+    gpu = open_nvml(device, timer=timer, caveats=doubts)
     if driver is not None:
         _refuse_workless(workload)
         runner, iterations, tracer = open_fake_session_parts(driver, gpu.index, workload.works)

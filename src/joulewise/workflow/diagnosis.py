@@ -59,7 +59,7 @@ def _driver(driver: DriverFacts, gpus: Sequence[GpuFacts], host: HostFacts) -> F
             subject=subject,
             status=Availability.ABSENT,
             seen=driver.problem,
-            why=_what_is_there(host),
+            why=_what_is_there(driver, host),
             helps=_way_to_a_driver(driver, host),
         )
     version = driver.driver_version.value or "of an unknown version"
@@ -68,7 +68,7 @@ def _driver(driver: DriverFacts, gpus: Sequence[GpuFacts], host: HostFacts) -> F
             subject=subject,
             status=Availability.LIMITED,
             seen=f"{version}, and it lists no GPU",
-            why=_what_is_there(host),
+            why=_what_is_there(driver, host),
             helps="See whether nvidia-smi lists one; in a container, whether it was given one.",
         )
     if driver.is_fake:
@@ -78,12 +78,13 @@ def _driver(driver: DriverFacts, gpus: Sequence[GpuFacts], host: HostFacts) -> F
     return Finding(subject=subject, status=Availability.OK, seen=f"{version}{nvml}")
 
 
-def _what_is_there(host: HostFacts) -> str | None:
+def _what_is_there(driver: DriverFacts, host: HostFacts) -> str | None:
     """Hardware and kernel module, which a missing library says nothing of."""
     if host.is_jetson:
         return "This is a Jetson board, whose clocks are not NVML's; joulewise does not drive it."
-    if host.nvidia_pci_count is None or host.is_wsl or host.is_gvisor:
-        return None  # there the bus does not show what the driver reaches
+    # The bus does not show what these reach.
+    if host.nvidia_pci_count is None or host.is_wsl or host.is_gvisor or driver.is_fake:
+        return None
     if host.nvidia_pci_count == 0:
         return _NO_CARD
     cards = f"{host.nvidia_pci_count} NVIDIA GPU{'s' if host.nvidia_pci_count > 1 else ''}"
@@ -102,7 +103,7 @@ def _way_to_a_driver(driver: DriverFacts, host: HostFacts) -> str | None:
             "Start the container with its GPUs (docker run --gpus all ...), or restart it where "
             f"it had them. {driver.hint or ''}"
         ).strip()
-    return None if _what_is_there(host) == _NO_CARD else driver.hint
+    return None if _what_is_there(driver, host) == _NO_CARD else driver.hint
 
 
 def _all_or_none(answers: Sequence[bool | None]) -> bool | None:

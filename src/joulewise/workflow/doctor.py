@@ -6,7 +6,9 @@ from joulewise.device.host import host_facts
 from joulewise.device.nvml_facts import driver_facts, gpu_facts
 from joulewise.device.nvml_gpu import open_nvml
 from joulewise.device.nvml_string import is_nvml
+from joulewise.domain.caveats import Caveat
 from joulewise.domain.errors import InputError
+from joulewise.simulator.device_string import is_recorded
 from joulewise.simulator.virtual import is_virtual, open_virtual
 from joulewise.workflow.diagnosis import diagnose
 from joulewise.workflow.findings import Diagnosis
@@ -19,7 +21,11 @@ def examine(device: str | None = None) -> Diagnosis:
         InputError: `device` is no device string, or names no GPU of this machine.
     """
     if device is not None and is_virtual(device):
-        return _virtual(device)
+        identity = open_virtual(device, ()).gpu.identity
+        said = f"{device} is a virtual GPU ({identity.name}): all of it can be read and set."
+        return _virtual(said, identity.caveats)
+    if device is not None and is_recorded(device):
+        return _virtual(f"{device} is a recording: all of it can be read and set.", ())
     if device is not None and not is_nvml(device):
         raise InputError(
             f"{device!r} is no device",
@@ -34,13 +40,8 @@ def examine(device: str | None = None) -> Diagnosis:
     return diagnose(driver, gpus, host_facts())
 
 
-def _virtual(device: str) -> Diagnosis:
-    identity = open_virtual(device, ()).gpu.identity
+def _virtual(verdict: str, caveats: tuple[Caveat, ...]) -> Diagnosis:
+    """Nothing of the machine stands in the way of what lives in the process."""
     return Diagnosis(
-        verdict=f"{device} is a {identity.name}: all of it can be read and set, on any machine.",
-        hint=None,
-        can_read=True,
-        can_set=True,
-        machine=(),
-        caveats=identity.caveats,
+        verdict=verdict, hint=None, can_read=True, can_set=True, machine=(), caveats=caveats
     )

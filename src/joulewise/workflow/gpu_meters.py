@@ -12,6 +12,7 @@ T = TypeVar("T")
 
 # A GPU that nothing holds down runs near its highest clock; heat and voltage take a few steps.
 _UNHELD_RATIO = 0.8
+_RESTING_STATES = frozenset(f"P{state}" for state in range(5, 16))
 
 
 def can_read(gpu: GpuFacts) -> bool:
@@ -187,7 +188,7 @@ def _held_down(gpu: GpuFacts) -> Finding:
         )
     highest_mhz = listed.value[-1]
     at = f"{clock.value} of {highest_mhz} MHz"
-    if EventReason.GPU_IDLE in reasons.value:
+    if EventReason.GPU_IDLE in reasons.value or gpu.performance_state.value in _RESTING_STATES:
         return Finding(
             subject=subject,
             status=Availability.UNKNOWN,

@@ -15,14 +15,16 @@ from joulewise.cli.options import (
     AsJson,
     Device,
     FailOn,
+    PowerLimits,
     TransitionOut,
     Workload,
 )
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import counted, joules, print_caveats, say, seconds, table
-from joulewise.cli.values import caveat_kinds, clock_list
+from joulewise.cli.values import caveat_kinds, clock_list, power_limit_list
 from joulewise.domain.plan import Status
+from joulewise.integrations.torch_runner import TorchRunners
 from joulewise.report.transition_cost import latency_text
 from joulewise.workflow.transitions import TransitionLine, transition_lines
 from joulewise.workflow.transitions_measuring import (
@@ -78,6 +80,7 @@ def probe_transitions(
     kernel: Kernel = None,
     sm_clocks: SmClocks = None,
     mem_clocks: MemClocks = None,
+    power_limits: PowerLimits = None,
     out: TransitionOut = DEFAULT_TRANSITION,
     as_json: AsJson = False,
     fail_on: FailOn = None,
@@ -90,10 +93,11 @@ def probe_transitions(
         kernel=kernel,
         sm_clocks_mhz=clock_list(sm_clocks, field="sm-clocks"),
         mem_clocks_mhz=clock_list(mem_clocks, field="mem-clocks"),
+        power_limits=power_limit_list(power_limits),
         out=out,
     )
     with progress_bars(is_shown=not as_json) as progress:
-        result = measure_transitions_to_file(job, progress)
+        result = measure_transitions_to_file(job, progress, hardware=TorchRunners())
 
     def render(console: Console) -> None:
         columns = ("change of", "from", "to", "call", "lag", "stall", "energy")
