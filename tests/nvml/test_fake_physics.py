@@ -66,7 +66,7 @@ def points_of(spec: GpuSpec) -> st.SearchStrategy[OperatingPoint]:
 def test_steady_states_are_those_of_the_virtual_gpu(make_driver: DriverMaker, name: str) -> None:
     driver, spec = make_driver(name), preset(name)
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=80, deadline=None)
     @given(work=WORKS, point=points_of(spec))
     def check(work: KernelWork, point: OperatingPoint) -> None:
         table = steady_state(spec, [work], [point])

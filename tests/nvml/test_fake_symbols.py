@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tests.fake_nvml import SOURCES
+
+from joulewise.simulator.presets import preset_names
 
 NOT_SUPPORTED = 3
 
@@ -62,8 +67,6 @@ def test_what_is_not_modelled_is_not_supported(library: ctypes.CDLL) -> None:
 
 
 def test_nothing_but_nvml_and_the_harness_is_exported(fake_library: Path) -> None:
-    import subprocess
-
     lines = subprocess.run(
         ["nm", "-D", "--defined-only", str(fake_library)],
         capture_output=True,
@@ -90,3 +93,46 @@ def test_every_knob_is_in_the_readme() -> None:
 
     assert len(knobs) > 30
     assert [] == [knob for knob in knobs if f"`{knob}`" not in readme]
+
+
+def test_every_reading_of_the_binding_gets_an_answer(fake_library: Path, tmp_path: Path) -> None:
+    code = """
+import inspect, pynvml
+pynvml.nvmlInit()
+handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+answered = refused = 0
+for name, function in sorted(vars(pynvml).items()):
+    if not name.startswith(("nvmlDeviceGet", "nvmlDeviceIs")) or not inspect.isfunction(function):
+        continue
+    needed = [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.default is parameter.empty
+    ]
+    if [parameter.name for parameter in needed] not in (["handle"], ["device"]):
+        continue
+    try:
+        function(handle)
+        answered += 1
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_InvalidArgument):
+        refused += 1
+print(answered, refused)
+"""
+    settings = {"LD_LIBRARY_PATH": str(fake_library.parent), "PATH": os.environ["PATH"]}
+    counts = {}
+    for profile in preset_names():
+        state_path = str(tmp_path / f"{profile}.state")
+        more = {"FAKE_NVML_STATE": state_path, "FAKE_NVML_PROFILE": profile}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=settings | more,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (0, "") == (done.returncode, done.stderr)
+        answered, refused = map(int, done.stdout.split())
+        assert answered + refused > 130
+        counts[profile] = answered
+
+    assert {} == {profile: count for profile, count in counts.items() if count < 50}

@@ -162,6 +162,10 @@ int state_attach(const char *path) {
     munmap(mapped, (size_t)found.st_size);
     return NVML_ERROR_UNKNOWN;
   }
+  if (!mapped->is_virtual && monotonic_ns() < mapped->epoch_ns) { /* made before a reboot */
+    munmap(mapped, (size_t)found.st_size);
+    return NVML_ERROR_NOT_FOUND;
+  }
   use(mapped);
   return NVML_SUCCESS;
 }

@@ -83,12 +83,21 @@ class ChangeSample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Amount:
-    """A median, its standard error, and what could have been seen at least; all in s or J."""
+class _Stall:
+    """A median, its standard error, and what could have been seen at least."""
 
-    value: float
-    std: float
-    least: float
+    stall_s: float
+    std_s: float
+    least_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Energy:
+    """A median, its standard error, and what could have been seen at least."""
+
+    energy_j: float
+    std_j: float
+    least_j: float
 
 
 def accounted(seen: Alternation, before: Window, after: Window) -> ChangeSample:
@@ -150,12 +159,12 @@ def summary(
             worst_call_s=max(seen.calls_s),
             lag_s=seen.lag_s,
             worst_lag_s=max(seen.lags_s),
-            stall_s=own.value,
-            stall_std_s=own.std,
-            stall_least_s=own.least,
-            energy_j=energy.value,
-            energy_std_j=energy.std,
-            energy_least_j=energy.least,
+            stall_s=own.stall_s,
+            stall_std_s=own.std_s,
+            stall_least_s=own.least_s,
+            energy_j=energy.energy_j,
+            energy_std_j=energy.std_j,
+            energy_least_j=energy.least_j,
         )
 
     return one_way(before, after, times.there), one_way(after, before, times.back)
@@ -165,7 +174,7 @@ def _counted_stall(
     times: PairTimes,
     references: tuple[Sequence[Window], Sequence[Window]],
     samples: Sequence[ChangeSample],
-) -> _Amount:
+) -> _Stall:
     """From launches that are missing, the mean of both directions."""
     launch_times_s = [[one.time_s for one in windows] for windows in references]
     stalls_s = [one.stall_s for one in samples]
@@ -173,10 +182,10 @@ def _counted_stall(
     std_s = max(_median_std(stalls_s), hold_s * _shared_std(*launch_times_s))
     rates = [1.0 / median(values) for values in launch_times_s]
     lag_stall_s = _lag_doubt_s(times) * abs(rates[0] - rates[1]) / (rates[0] + rates[1])
-    return _Amount(
-        value=median(stalls_s),
-        std=std_s,
-        least=max(_CERTAIN_STD_COUNT * std_s, lag_stall_s, *(one.launch_s for one in samples)),
+    return _Stall(
+        stall_s=median(stalls_s),
+        std_s=std_s,
+        least_s=max(_CERTAIN_STD_COUNT * std_s, lag_stall_s, *(one.launch_s for one in samples)),
     )
 
 
@@ -184,21 +193,21 @@ def _counted_energy(
     times: PairTimes,
     references: tuple[Sequence[Window], Sequence[Window]],
     samples: Sequence[ChangeSample],
-) -> _Amount:
+) -> _Energy:
     powers_w = [[one.energy_j / one.time_s for one in windows] for windows in references]
     energies_j = [one.energy_j for one in samples]
     held_j = median([one.hold_s for one in samples]) * median([one.mean_power_w for one in samples])
     std_j = max(_median_std(energies_j), held_j * _shared_std(*powers_w))
     lag_energy_j = _lag_doubt_s(times) * abs(median(powers_w[0]) - median(powers_w[1])) / 2
-    return _Amount(
-        value=median(energies_j),
-        std=std_j,
+    return _Energy(
+        energy_j=median(energies_j),
+        std_j=std_j,
         # A stall that is off takes the energy of its time along.
-        least=max(_CERTAIN_STD_COUNT * std_j, _POWER_DOUBT_RATIO * held_j) + lag_energy_j,
+        least_j=max(_CERTAIN_STD_COUNT * std_j, _POWER_DOUBT_RATIO * held_j) + lag_energy_j,
     )
 
 
-def _stall(counted: _Amount, seen: ChangeTimes) -> _Amount:
+def _stall(counted: _Stall, seen: ChangeTimes) -> _Stall:
     """As traced on the GPU, unless launches show more of it.
 
     That is so where nobody could look while the call blocked, and where the launches miss more
@@ -207,13 +216,13 @@ def _stall(counted: _Amount, seen: ChangeTimes) -> _Amount:
     if not seen.stalls_s:
         return counted
     std_s = _median_std(seen.stalls_s)
-    traced = _Amount(
-        value=median(seen.stalls_s),
-        std=std_s,
-        least=max(_CERTAIN_STD_COUNT * std_s, seen.stall_least_s),
+    traced = _Stall(
+        stall_s=median(seen.stalls_s),
+        std_s=std_s,
+        least_s=max(_CERTAIN_STD_COUNT * std_s, seen.stall_least_s),
     )
-    is_more = counted.value - traced.value > counted.least + traced.least
-    return counted if is_more or counted.least < traced.least else traced
+    is_more = counted.stall_s - traced.stall_s > counted.least_s + traced.least_s
+    return counted if is_more or counted.least_s < traced.least_s else traced
 
 
 def _lag_doubt_s(times: PairTimes) -> float:

@@ -161,7 +161,7 @@ def _read(
             samples.append(meter.edge())
             step_s = samples[1].time_s - samples[0].time_s
             first_step_w = meter.energy_j(samples) / step_s
-        samples += _run_watching(gpu, loop, task, meter, progress, samples[0].time_s)
+        samples += _run_watching(gpu, loop, task, meter, progress, samples)
         samples.append(meter.edge())
     finally:
         timing = loop.end_window()
@@ -183,7 +183,7 @@ def _run_watching(
     task: ReplayTask,
     meter: Meter,
     progress: Progress,
-    start_s: float,
+    edges: Sequence[GpuSample],
 ) -> list[GpuSample]:
     """Run until the edge that ends the window is next; read and tell now and then.
 
@@ -191,23 +191,23 @@ def _run_watching(
     iterations are read where they end, for anybody else's doings meet those at ever other
     phases; long ones within.
     """
+    start_s, now_s = edges[0].time_s, edges[-1].time_s
     iteration_s, sample_s = task.iteration_s, meter.sample_s
     end_s = start_s + task.iteration_count * iteration_s - 0.5 * (gpu.energy_counter_period_s or 0)
     is_whole = isinstance(meter, CounterMeter) and iteration_s <= sample_s
     step_count = math.floor(sample_s / iteration_s) if is_whole else 1
     samples: list[GpuSample] = []
-    now_s = gpu.sample().time_s
+    progress(REPLAYING, 0, task.iteration_count)
     while is_whole and now_s + step_count * iteration_s < end_s:
-        _tell(progress, task, now_s - start_s)
         loop.run_iterations(step_count)
         samples.append(gpu.sample())
         now_s = samples[-1].time_s
-    while now_s < end_s:
         _tell(progress, task, now_s - start_s)
-        samples += watch(
-            gpu, loop.run_for, min(sample_s * _SAMPLES_PER_TOLD, end_s - now_s), sample_s
-        )
+    while now_s < end_s:
+        piece_s = min(_SAMPLES_PER_TOLD * sample_s, end_s - now_s)
+        samples += watch(gpu, loop.run_for, piece_s, sample_s)
         now_s = samples[-1].time_s
+        _tell(progress, task, now_s - start_s)
     return samples
 
 

@@ -135,8 +135,15 @@ def _costs_of(
     """One entry for each target that was measured, and one for the rest."""
     by_target: dict[OperatingPoint, list[MeasuredChange]] = {}
     for change in own:
-        by_target.setdefault(_part_of(change.after, domain), []).append(change)
-    named = [_cost_of(domain, target, there, stall_power_w) for target, there in by_target.items()]
+        # Ends in the order of the points.
+        for end in (change.before, change.after):
+            by_target.setdefault(_part_of(end, domain), [])
+        by_target[_part_of(change.after, domain)].append(change)
+    named = [
+        _cost_of(domain, target, there, stall_power_w)
+        for target, there in by_target.items()
+        if there
+    ]
     rest = TransitionCost(
         domain=domain,
         lag_s=max(cost.lag_s for cost in named),

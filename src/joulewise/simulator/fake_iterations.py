@@ -189,7 +189,7 @@ class FakeIterationLoop:
         progress = self._board.progress()
         if progress.iteration_count > self._boundary[0].iteration_count:
             self._boundary = progress, self._requests.counts
-        self._requests.note(progress)
+        self._requests.note(progress, self._board.driver.now_s())
         return progress
 
     def _pass_for(self, duration_s: float) -> None:

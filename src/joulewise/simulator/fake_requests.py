@@ -80,6 +80,9 @@ class Requests:
         self._ready_s = -math.inf
         self._turn = 0
         self._begun_s: dict[int, float] = {}
+        """Starts of the launches that the next and the last request are for, once they began."""
+        self._awaited: int | None = None
+        """The launch whose point is on its way."""
         self._region_ends = region_ends(self._launches)
         self._starts_s: tuple[float, ...] = ()
         """Starts of the launches of an iteration at their planned points, and its end."""
@@ -100,10 +103,22 @@ class Requests:
         """Find the longest that a point came too late anew from now on."""
         self.counts = replace(self.counts, max_late_s=0.0)
 
-    def note(self, progress: FakeProgress) -> None:
-        """Remember when the launch began that the next request is for."""
-        if self._requests and progress.launch_count == self._target():
-            self._begun_s[progress.launch_count] = progress.launch_start_s
+    def note(self, progress: FakeProgress, now_s: float) -> None:
+        """Take note of launches that begin and of points that come into force."""
+        if not self._requests:
+            return
+        if progress.launch_count in (self._target(), self._awaited):
+            self._begun_s.setdefault(progress.launch_count, progress.launch_start_s)
+        if self._awaited is None or now_s < self._next.since_s:
+            return
+        in_force_s = self._next.since_s - _CLOCK_STEP_S
+        late_s = in_force_s - self._begun_s.pop(self._awaited, in_force_s)
+        self._awaited = None
+        self.counts = replace(
+            self.counts,
+            late_count=self.counts.late_count + (late_s > _PUNCTUAL_S),
+            max_late_s=max(self.counts.max_late_s, late_s),
+        )
 
     def due(self, progress: FakeProgress, now_s: float) -> PlannedRequest | None:
         """The request whose time has come; those that the next one has overtaken fall away."""
@@ -111,8 +126,9 @@ class Requests:
             return None
         while self._due_s(self._turn + 1, progress, now_s) <= now_s:
             self.counts = replace(self.counts, skipped_count=self.counts.skipped_count + 1)
-            self._step()
-            self.note(progress)
+            self._begun_s.pop(self._target(), None)
+            self._turn += 1
+            self.note(progress, now_s)
         if now_s < self._ready_s:
             return None
         return self._requests[self._turn % len(self._requests)]
@@ -137,9 +153,12 @@ class Requests:
         if self._launches[index].point != self._known(now_s).point:
             return running + 1
         stop = running + self._region_ends[index] - index
-        if self._requests and running < self._target() < stop:
-            return self._target()
-        return stop
+        if not self._requests:
+            return stop
+        awaited = self._target() if self._awaited is None else self._awaited
+        return min(
+            stop, *(launch for launch in (self._target(), awaited) if launch > running), stop
+        )
 
     def asked(self, progress: FakeProgress, asked_s: float, returned_s: float) -> None:
         """Take note of the request that was made, as `due` gave it."""
@@ -148,6 +167,7 @@ class Requests:
         # Each knob is a call of its own; the last one decides.
         called_s = max(asked_s, returned_s - self._change.call_s)
         in_force_s = called_s + self._change.lag_s + _CLOCK_STEP_S if is_change else asked_s
+        self.counts = replace(self.counts, request_count=self.counts.request_count + 1)
         if is_change:
             self._now, self._next = (
                 self._next,
@@ -159,16 +179,8 @@ class Requests:
             )
         rested_s = called_s + self._change.dwell_s + _CLOCK_STEP_S
         self._ready_s = max(in_force_s, returned_s, rested_s)
-        counts = replace(self.counts, request_count=self.counts.request_count + 1)
-        if is_change:
-            late_s = in_force_s - self.begins_s(self._target(), progress, asked_s)
-            counts = replace(
-                counts,
-                late_count=counts.late_count + (late_s > _PUNCTUAL_S),
-                max_late_s=max(counts.max_late_s, late_s),
-            )
-        self.counts = counts
-        self._step()
+            self._awaited = self._target()
+        self._turn += 1
 
     def begins_s(self, launch: int, progress: FakeProgress, now_s: float) -> float:
         """When a launch begins, or began, the wait before it included."""
@@ -204,7 +216,3 @@ class Requests:
     def _due_s(self, turn: int, progress: FakeProgress, now_s: float) -> float:
         lead_s = self._requests[turn % len(self._requests)].lead_s
         return self.begins_s(self._target(turn), progress, now_s) - lead_s
-
-    def _step(self) -> None:
-        self._begun_s.pop(self._target(), None)
-        self._turn += 1
