@@ -124,7 +124,11 @@ except Exception as error:
 
 @pytest.mark.parametrize(
     ("code", "said"),
-    [("9", "Install the NVIDIA driver, or load it"), ("18", "reload its kernel modules or reboot")],
+    [
+        ("4", "may not open /dev/nvidiactl"),
+        ("9", "Install the NVIDIA driver, or load it"),
+        ("18", "reload its kernel modules or reboot"),
+    ],
 )
 def test_a_driver_that_cannot_be_used_is_a_problem_with_a_hint(
     driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, code: str, said: str
@@ -144,7 +148,7 @@ def test_a_driver_that_cannot_be_used_is_a_problem_with_a_hint(
     assert f"(NVML {code})" in first
     assert said in first
     assert first.endswith("True ()")
-    assert second.startswith("NotSupported ")
+    assert second.startswith("NotPermitted " if code == "4" else "NotSupported ")
     assert said in second
 
 

@@ -17,7 +17,6 @@ from tests.fake_nvml import BUILD, DriverMaker
 from joulewise.device.nvml import NvmlDevice
 from joulewise.device.nvml_gpu import NvmlGpu, open_nvml
 from joulewise.device.nvml_knobs import NvmlKnobs
-from joulewise.device.nvml_processes import other_process_count
 from joulewise.device.nvml_reply import Reply
 from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.errors import DeviceError, DeviceLost, NotPermitted, NotSupported
@@ -245,10 +244,3 @@ def test_a_gpu_that_fell_off_the_bus_is_lost_and_not_idle(driver: FakeDriver, gp
 
     with pytest.raises(DeviceLost, match="nvmlDeviceGetFieldValues"):
         gpu.sample()
-
-
-def test_this_process_is_not_another_one() -> None:
-    assert 0 == other_process_count([os.getpid()])
-    assert 2 == other_process_count([os.getpid(), 1, 4_000_000])
-    assert 2 == other_process_count([1, 4_000_000])
-    assert 0 == other_process_count([])

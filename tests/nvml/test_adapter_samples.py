@@ -14,6 +14,7 @@ from joulewise.domain.errors import (
     DeviceLost,
     JoulewiseError,
     MeasurementError,
+    NotPermitted,
     NotSupported,
 )
 from joulewise.domain.measurement import EventReason, GpuSample
@@ -90,6 +91,21 @@ def test_a_limit_from_outside_the_driver_is_the_one_in_force(driver: FakeDriver)
 
     assert 200.0 == gpu.sample().power_limit_w
     assert 350.0 == gpu.knob_state().power_limit_w
+
+
+def test_a_gpu_that_this_process_alone_loads_has_no_other_process(loaded: FakeDriver) -> None:
+    assert 0 == opened(loaded).sample().other_process_count
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetFieldValues", "nvmlDeviceGetClockInfo"])
+def test_a_gpu_that_the_system_keeps_from_this_process_is_not_one_without_meters(
+    driver: FakeDriver, function: str
+) -> None:
+    gpu = opened(driver)
+    driver.fail(function, 17)
+
+    with pytest.raises(NotPermitted, match="NVML 17"):
+        gpu.sample()
 
 
 @pytest.mark.parametrize("code", [3, 4, 13])

@@ -29,24 +29,27 @@ def traced(session: DeviceSession, *, before_s: float = 0.05, after_s: float = 0
     )
 
 
-@pytest.mark.parametrize("call_s", [0.0, 0.004])
+@pytest.mark.parametrize(("call_s", "lag_s"), [(0.0, 0.02), (0.004, 0.02), (0.02, 0.005)])
 @pytest.mark.parametrize("stall_s", [0.0, 0.003])
 def test_a_trace_shows_when_the_clock_moved_and_stood_still(
-    driver: FakeDriver, stall_s: float, call_s: float
+    driver: FakeDriver, stall_s: float, call_s: float, lag_s: float
 ) -> None:
-    for name, value in {"set_call_s": call_s, "lag_s": 0.02, "stall_s": stall_s}.items():
+    """A change within the call is seen as well."""
+    for name, value in {"set_call_s": call_s, "lag_s": lag_s, "stall_s": stall_s}.items():
         driver.set_knob(0, name, value)
     trace = traced(open_fake(driver, WORKS))
     paces_mhz = np.diff(trace.cycles) / np.diff(trace.times_s) / 1e6
     middles_s = (trace.times_s[1:] + trace.times_s[:-1]) / 2
-    changes_s = trace.asked_s + 0.02
+    changes_s = trace.asked_s + lag_s
 
-    assert call_s == pytest.approx(trace.returned_s - trace.asked_s, abs=1e-9)
+    assert call_s == pytest.approx(trace.returned_s - trace.asked_s, abs=1e-7)
     assert LOW_MHZ == pytest.approx(float(np.median(paces_mhz[middles_s < changes_s])))
     later = paces_mhz[middles_s > changes_s + stall_s + 1e-4]
     assert HIGH_MHZ == pytest.approx(float(np.median(later)))
     still_s = float(np.diff(trace.times_s)[paces_mhz < 1.0].sum())
     assert stall_s == pytest.approx(still_s, abs=4e-5)
+    assert call_s == driver.knob(0, "set_call_s")
+    assert float(np.diff(trace.times_s).max()) < 2e-5
 
 
 def test_a_trace_is_as_fine_as_a_micro_kernel(driver: FakeDriver) -> None:

@@ -170,7 +170,7 @@ def test_every_disturbed_window_is_flagged_and_no_other(
     make_driver: DriverMaker, profile: str
 ) -> None:
     wrong = []
-    for number in range(70):
+    for number in range(60):
         rng = np.random.default_rng([number, *profile.encode()])
         name = list(TROUBLES)[number % len(TROUBLES)]
         driver = make_driver(profile)

@@ -56,7 +56,7 @@ def made_trace(
 def test_what_was_put_into_a_trace_is_read_from_it(
     clocks_mhz: tuple[float, float], lag_s: float, stall_s: float, call_s: float
 ) -> None:
-    """To within a step or two of the readings."""
+    """To within two of the readings; a lag of fewer than three may be taken for none."""
     trace = made_trace(
         clocks_mhz=clocks_mhz, lag_s=lag_s, stall_s=stall_s, call_s=call_s, length_s=0.05
     )
@@ -64,10 +64,10 @@ def test_what_was_put_into_a_trace_is_read_from_it(
     change = traced_change(trace, within_mhz=7.5)
 
     assert change.lag_s is not None
-    assert abs(change.lag_s - lag_s) <= 2 * STEP_S
+    assert abs(change.lag_s - lag_s) <= (2 if lag_s > 4 * STEP_S else 4) * STEP_S
     assert abs(change.stall_s - stall_s) <= 2 * STEP_S
     assert change.call_s == pytest.approx(call_s)
-    assert (change.before_mhz, change.after_mhz) == pytest.approx(clocks_mhz)
+    assert (change.before_mhz, change.after_mhz) == pytest.approx(clocks_mhz, abs=0.75)
 
 
 def test_without_a_change_of_the_clock_there_is_neither_lag_nor_stall() -> None:
@@ -94,6 +94,22 @@ def test_a_coarse_timer_is_not_taken_for_a_wandering_clock(
 
     assert change.lag_s == pytest.approx(0.005, abs=0.0005)
     assert change.stall_s == pytest.approx(0.001, abs=1e-5)
+
+
+def test_a_reading_whose_time_was_taken_late_is_no_standstill() -> None:
+    """As where a host reads cycles, is held up, and then reads the time."""
+    made = made_trace(stall_s=0.002)
+    times_s = made.times_s.copy()
+    is_there = np.ones(times_s.size, dtype=bool)
+    for number, held_up_count in ((100, 30), (600, 60), (1500, 300), (2000, 40)):
+        times_s[number] = times_s[number + held_up_count]
+        is_there[number + 1 : number + held_up_count + 1] = False
+    trace = replace(made, times_s=times_s[is_there], cycles=made.cycles[is_there])
+
+    change = traced_change(trace, within_mhz=7.5)
+
+    assert change.stall_s == pytest.approx(0.002, abs=2 * STEP_S)
+    assert change.lag_s == pytest.approx(0.005, abs=2 * STEP_S)
 
 
 @pytest.mark.parametrize(

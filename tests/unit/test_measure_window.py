@@ -139,8 +139,7 @@ def test_a_device_that_tells_neither_energy_nor_power_is_an_error_and_no_zero(
     meterless = _lacking(open_virtual(QUIET, WORKS), "energy_j", "power_w", has_counter=has_counter)
     with pytest.raises(NotSupported, match="tells no power"):
         _measure(meterless)
-    with pytest.raises(NotSupported, match="tells no power"):
-        measure_idle_power_w(meterless.gpu, SETTINGS)
+    assert measure_idle_power_w(meterless.gpu, SETTINGS) is None
 
 
 def test_power_readings_of_nothing_are_an_error_and_no_zero() -> None:
@@ -262,3 +261,21 @@ def test_idle_power_is_less_than_under_load_and_is_not_told_beside_a_foreign_pro
     assert 0.0 < idle_power_w < window.energy_j / window.time_s
     busy = open_virtual(f"{QUIET},foreign=0..100000", WORKS)
     assert measure_idle_power_w(busy.gpu, SETTINGS) is None
+
+
+def test_a_window_at_auto_that_ran_slower_than_its_neighbours_was_somebody_elses() -> None:
+    session = open_virtual(QUIET, WORKS)
+    from_s, to_s = 40.0, 45.5
+
+    def locked(sample: GpuSample) -> GpuSample:
+        """A lock in all samples of a stretch, with nothing against the clock."""
+        is_locked = from_s <= sample.time_s <= to_s
+        return replace(sample, sm_clock_mhz=1800) if is_locked else sample
+
+    cell = _measure(replace(session, gpu=ChangedGpu(session.gpu, locked)))
+    flagged = [
+        CaveatKind.FOREIGN_CONTROL in {caveat.kind for caveat in window.caveats}
+        for window in cell.windows
+    ]
+    assert any(flagged)
+    assert not all(flagged)

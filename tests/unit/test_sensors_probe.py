@@ -19,7 +19,7 @@ from joulewise.workload.gpt3_xl import gpt3_xl
 
 WORKS = gpt3_xl().works[:2]
 KERNEL = WORKS[0].kernel
-QUICK = SensorSettings(poll_s=0.002, step_count=2, short_step_count=30)
+QUICK = SensorSettings(poll_s=0.002, poll_duration_s=1.0)
 
 
 def _probe(session: DeviceSession, settings: SensorSettings = QUICK) -> SensorProbe:

@@ -96,15 +96,21 @@ void clocks_enter(device_t *device, const profile_t *profile) {
 
 /* ---- requests ----------------------------------------------------------------------------- */
 
-static int64_t due_of_change(device_t *device, int64_t asked_ps) {
-  if (asked_ps < device->rested_at_ps) asked_ps = device->rested_at_ps;
-  device->rested_at_ps = asked_ps + ps_of_s(device->knobs.dwell_s);
+/* Requests for one domain keep a distance; a point that changes both takes effect at once. */
+static int64_t due_of_change(const device_t *device, lock_change_t *change, int64_t asked_ps) {
+  if (asked_ps < change->rested_at_ps) asked_ps = change->rested_at_ps;
+  change->rested_at_ps = asked_ps + ps_of_s(device->knobs.dwell_s);
   return asked_ps + ps_of_s(device->knobs.lag_s);
 }
 
+static void want(device_t *device, lock_change_t *change, lock_range_t range, int64_t asked_ps) {
+  change->wanted = range;
+  change->due_ps = due_of_change(device, change, asked_ps);
+  consider(device, change->due_ps);
+}
+
 void clocks_want_sm(device_t *device, lock_range_t range, int64_t asked_ps) {
-  device->sm_change = (lock_change_t){range, due_of_change(device, asked_ps)};
-  consider(device, device->sm_change.due_ps);
+  want(device, &device->sm_change, range, asked_ps);
 }
 
 void clocks_want_memory(device_t *device, lock_range_t range, int64_t asked_ps) {
@@ -112,8 +118,7 @@ void clocks_want_memory(device_t *device, lock_range_t range, int64_t asked_ps) 
     device->deferred_memory_lock = range;
     return;
   }
-  device->memory_change = (lock_change_t){range, due_of_change(device, asked_ps)};
-  consider(device, device->memory_change.due_ps);
+  want(device, &device->memory_change, range, asked_ps);
 }
 
 void clocks_want_limit(device_t *device, unsigned limit_mw, int64_t asked_ps) {

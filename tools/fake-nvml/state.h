@@ -33,7 +33,7 @@ typedef struct {
 
 typedef struct {
   lock_range_t wanted;
-  int64_t due_ps;
+  int64_t due_ps, rested_at_ps;
 } lock_change_t;
 
 typedef struct {
@@ -70,7 +70,7 @@ typedef struct {
   lock_range_t sm_lock, memory_lock, deferred_memory_lock;
   lock_change_t sm_change, memory_change;
   unsigned limit_mw, limit_in_force_mw;
-  int64_t limit_due_ps, rested_at_ps, stalled_until_ps;
+  int64_t limit_due_ps, stalled_until_ps;
   int is_persistent;
   foreign_lock_t foreign_locks[MAX_FOREIGN_LOCKS];
   unsigned foreign_lock_count;

@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from joulewise.device.nvml_reply import ERRORS, PASSING, TOO_OLD, Code, Reply
-from joulewise.domain.errors import NotSupported
+from joulewise.domain.errors import NotPermitted, NotSupported
 
 V = TypeVar("V")
 Pause = Callable[[float], None]
@@ -67,12 +67,15 @@ def _persist(reply: Reply[V], ask: Callable[[], Reply[V]], pause: Pause | None) 
 
 def _call_once(function: str, arguments: Sequence[object]) -> Reply[Any]:
     binding = _binding()
+    wrapper = getattr(binding, function, None)
+    if wrapper is None:
+        return Reply(call=function, code=Code.FUNCTION_NOT_FOUND, text="nvidia-ml-py is too old")
     try:
-        value = getattr(binding, function)(*arguments)
+        value = wrapper(*arguments)
     except binding.NVMLError as error:
         return Reply(call=function, code=int(error.value), text=str(error))
-    except (binding.NVMLLibraryMismatchError, AttributeError) as error:
-        # The driver, or the binding, is older than the function.
+    except binding.NVMLLibraryMismatchError as error:
+        # No NVMLError, though it says that the driver is older than the function.
         return Reply(call=function, code=Code.FUNCTION_NOT_FOUND, text=str(error))
     return Reply(call=function, value=True if value is None else value)
 
@@ -126,6 +129,12 @@ def require_nvml() -> None:
     if reply.code == Code.VERSION_MISMATCH:
         # Nothing was lost: there never was a device.
         raise NotSupported(f"NVML: {reply.said}", hint=ERRORS[Code.VERSION_MISMATCH][1])
+    if reply.code == Code.NO_PERMISSION:
+        raise NotPermitted(
+            f"NVML: {reply.said}",
+            hint="This account may not open /dev/nvidiactl and /dev/nvidia0; look at their owner "
+            "and mode, or at the device rules of the container.",
+        )
     reply.needed()
 
 

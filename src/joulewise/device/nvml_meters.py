@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from joulewise.device.nvml import NvmlDevice, code_text
-from joulewise.device.nvml_reply import LACKING, LOST, REFUSED, Code, Reply
+from joulewise.device.nvml_reply import LOST, UNTOLD, Code, Reply
 from joulewise.device.nvml_values import duration_s, energy_j, power_w
 from joulewise.domain.ports import Timer
 
@@ -47,7 +47,7 @@ _WANTED = (
 )
 _POWERS = frozenset({Field.POWER_INSTANT, Field.POWER_AVERAGE})
 # A field that a driver does not know at all is an invalid argument to it.
-_LACKING_FIELD = LACKING | REFUSED | {Code.INVALID_ARGUMENT}
+_LACKING_FIELD = UNTOLD | {Code.INVALID_ARGUMENT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 One policy for all calls:
 
 * 3, 13 and their like: this GPU or driver lacks it: `None`, or NotSupported where it is needed
-* 4, 17: `None` for what is only read, else NotPermitted
+* 4: `None` for what is only read, else NotPermitted
+* 17: NotPermitted, for then the whole GPU is kept from this process
 * 15, 16, 18, 28: DeviceLost
 * 10, 27, 999: asked again a few times by `nvml.call`, then DeviceError
 """
@@ -67,6 +68,7 @@ LACKING: Final = frozenset(
     }
 )
 TOO_OLD: Final = frozenset({Code.FUNCTION_NOT_FOUND, Code.ARGUMENT_VERSION_MISMATCH})
+UNTOLD: Final = LACKING | {Code.NO_PERMISSION}
 REFUSED: Final = frozenset({Code.NO_PERMISSION, Code.OPERATING_SYSTEM})
 LOST: Final = frozenset(
     {Code.GPU_IS_LOST, Code.RESET_REQUIRED, Code.VERSION_MISMATCH, Code.GPU_NOT_FOUND}
@@ -96,7 +98,7 @@ class Reply(Generic[T]):
 
     def known(self, gpu: str = "NVML") -> T | None:
         """The value; `None` where the GPU or the driver lacks it or will not tell it."""
-        if self.code in LACKING or self.code in REFUSED:
+        if self.code in UNTOLD:
             return None
         return self.needed(gpu)
 

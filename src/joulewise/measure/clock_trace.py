@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from joulewise.domain.errors import MeasurementError
@@ -25,6 +26,8 @@ _STANDSTILL_RATIO = 0.5
 # The clocks before and after are those of the ends of a trace.
 _END_RATIO = 0.25
 _FEWEST_INTERVALS_COUNT = 8
+_MEDIAN_OF_COUNT = 5
+_OFF_IN_A_ROW_COUNT = 3
 # The pace is taken over so long that the timer's steps move it by a quarter of what is allowed.
 _DOUBT_COUNT = 4.0
 # A trace that only just settled may not have settled at all.
@@ -37,12 +40,14 @@ class TracedChange:
 
     `call_s` is how long the call blocked. `lag_s` is the time from asking until the pace of
     cycles stays at its new value, standstills taken out; `None` where it does not settle
-    within the trace. `stall_s` is the time without cycles, and `resolution_s` what of it
-    could not be seen.
+    within the trace. `lag_doubt_s` is over how long the pace had to be taken, for the timer is
+    coarse. `stall_s` is the time without cycles, and `resolution_s` what of it could not be
+    seen.
     """
 
     call_s: float
     lag_s: float | None
+    lag_doubt_s: float
     stall_s: float
     resolution_s: float
     before_mhz: float
@@ -75,11 +80,16 @@ def traced_change(trace: ClockTrace, *, within_mhz: float) -> TracedChange:
     missing_s[is_before] = 0.0
     working_s = times_s.copy()
     working_s[1:] -= np.cumsum(missing_s)
+    resolution_s = _resolution_s(steps_s[~is_before], missing_s[~is_before])
+    stride = _stride(working_s, cycles, after_mhz, within_mhz)
     return TracedChange(
         call_s=trace.returned_s - trace.asked_s,
-        lag_s=_lag_s(working_s, cycles, trace.asked_s, after_mhz, within_mhz),
+        lag_s=_lag_s(
+            working_s, cycles, trace.asked_s, after_mhz, within_mhz=within_mhz, stride=stride
+        ),
+        lag_doubt_s=max(resolution_s, stride * float(np.median(steps_s))),
         stall_s=float(missing_s.sum()),
-        resolution_s=_resolution_s(steps_s[~is_before], missing_s[~is_before]),
+        resolution_s=resolution_s,
         before_mhz=before_mhz,
         after_mhz=after_mhz,
     )
@@ -115,7 +125,12 @@ def half_step_mhz(listed_mhz: Sequence[int], clock_mhz: float) -> float:
 
 
 def _checked(trace: ClockTrace) -> tuple[FloatArray, FloatArray]:
-    """Readings at distinct times: a coarse timer gives the same one twice."""
+    """Readings at distinct times, without those whose time was taken late.
+
+    A coarse timer gives the same time twice. Where a host reads cycles and time one after the
+    other, it may be held up in between: such a time stands alone, and gives way to its
+    neighbours'.
+    """
     times_s, cycles = trace.times_s, trace.cycles
     if times_s.shape != cycles.shape or times_s.ndim != 1 or times_s.size <= 1:
         raise MeasurementError("a trace of the clock needs one number of cycles for each time")
@@ -124,14 +139,31 @@ def _checked(trace: ClockTrace) -> tuple[FloatArray, FloatArray]:
     is_new = np.concatenate(([True], np.diff(times_s) > 0))
     if is_new.sum() <= _FEWEST_INTERVALS_COUNT:
         raise MeasurementError("the trace of the clock has too few readings")
-    return times_s[is_new], cycles[is_new]
+    return _on_time(times_s[is_new], cycles[is_new])
+
+
+def _on_time(times_s: FloatArray, cycles: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Times by a running median of how late they are against an even pace."""
+    counted = cycles[-1] - cycles[0]
+    if counted <= 0:
+        return times_s, cycles
+    even_s = (cycles - cycles[0]) * ((times_s[-1] - times_s[0]) / counted)
+    late_s = times_s - even_s
+    padded_s = np.pad(late_s, _MEDIAN_OF_COUNT // 2, mode="reflect", reflect_type="odd")
+    middle_s = np.median(sliding_window_view(padded_s, _MEDIAN_OF_COUNT), axis=1)
+    is_alone = np.abs(late_s - middle_s) > 2.0 * np.median(np.diff(times_s))
+    mended_s = np.maximum.accumulate(even_s + np.where(is_alone, middle_s, late_s))
+    is_new = np.concatenate(([True], np.diff(mended_s) > 0))
+    return mended_s[is_new], cycles[is_new]
 
 
 def _end_pace_mhz(times_s: FloatArray, cycles: FloatArray) -> float:
-    """Mean clock over the last part of these readings."""
-    count = max(2, int(times_s.size * _END_RATIO))
+    """Clock over the last part of these readings, from the means of its outer thirds."""
+    count = max(3, int(times_s.size * _END_RATIO))
+    third = count // 3
     times_s, cycles = times_s[-count:], cycles[-count:]
-    return float((cycles[-1] - cycles[0]) / (times_s[-1] - times_s[0])) / _HZ_PER_MHZ
+    counted = cycles[-third:].mean() - cycles[:third].mean()
+    return float(counted / (times_s[-third:].mean() - times_s[:third].mean())) / _HZ_PER_MHZ
 
 
 def _missing_s(steps_s: FloatArray, paces_mhz: FloatArray, slower_mhz: float) -> FloatArray:
@@ -161,18 +193,23 @@ def _missing_s(steps_s: FloatArray, paces_mhz: FloatArray, slower_mhz: float) ->
 
 
 def _lag_s(
-    working_s: FloatArray, cycles: FloatArray, asked_s: float, after_mhz: float, within_mhz: float
+    working_s: FloatArray,
+    cycles: FloatArray,
+    asked_s: float,
+    after_mhz: float,
+    *,
+    within_mhz: float,
+    stride: int,
 ) -> float | None:
-    """From asking until the pace stays within so much of its new value."""
+    """From asking until the pace, taken over so many readings, stays near its new value."""
     if after_mhz <= 0:
         return None
-    stride = _stride(working_s, cycles, after_mhz, within_mhz)
     spans_s = working_s[stride:] - working_s[:-stride]
     with np.errstate(divide="ignore", invalid="ignore"):
         paces_mhz = (cycles[stride:] - cycles[:-stride]) / spans_s / _HZ_PER_MHZ
     is_off = (spans_s > 0) & (np.abs(paces_mhz - after_mhz) > within_mhz)
     begins_s = working_s[:-stride]
-    off = np.flatnonzero(is_off & (begins_s >= asked_s))
+    off = _in_a_row(is_off & (begins_s >= asked_s))
     if not off.size:
         return 0.0
     settled = int(off[-1]) + 1
@@ -183,6 +220,15 @@ def _lag_s(
         return None
     moment_s = _moment_s(working_s, cycles, settled, after_mhz)
     return max(0.0, moment_s - asked_s)
+
+
+def _in_a_row(is_off: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Where it is off several times in a row: one reading that is off says nothing."""
+    count = _OFF_IN_A_ROW_COUNT
+    if is_off.size < count:
+        return np.flatnonzero(is_off)
+    begins = np.flatnonzero(sliding_window_view(is_off, count).all(axis=1))
+    return begins + count - 1
 
 
 def _moment_s(working_s: FloatArray, cycles: FloatArray, settled: int, after_mhz: float) -> float:
@@ -211,6 +257,8 @@ def _resolution_s(steps_s: FloatArray, missing_s: FloatArray) -> float:
 
 def _stride(working_s: FloatArray, cycles: FloatArray, after_mhz: float, within_mhz: float) -> int:
     """Over how many readings to take the pace, from how the settled part scatters."""
+    if after_mhz <= 0:
+        return 1
     count = max(_FEWEST_INTERVALS_COUNT, int(working_s.size * _END_RATIO / 2))
     times_s, counted = working_s[-count:], cycles[-count:]
     off_s = times_s - counted / (after_mhz * _HZ_PER_MHZ)

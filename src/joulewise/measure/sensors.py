@@ -30,27 +30,31 @@ _DISAGREES_BEYOND_RATIO = 0.03
 # Holds of steps differ by this share of their length in turn (the golden ratio's fraction), so
 # that no sensor's period keeps step with them.
 _GOLDEN_RATIO = 0.6180339887498949
+_POLLS_PER_PERIOD_COUNT = 50.0
+# Where a reading has no period that could be seen.
+_POLLS_OF_STEPS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensorSettings:
     """How long each part of a probe takes, in the device's time.
 
-    Readings are polled every `poll_s` for `poll_duration_s` to find update periods, and for
-    `hold_s` and up to half as long again after each of `step_count` steps of load, twice:
-    the second time with holds of `short_hold_s`, where the first saw no ramp. The load runs
-    `warm_up_s` before the counter is compared with power for `steady_s`. Idle power is the
-    mean of `idle_s`.
+    Readings are polled every `poll_s` for `poll_duration_s` to find update periods. To find
+    windows, the load steps up and down `step_count` times, each step held for `hold_s` and up
+    to half as long again; where that shows no ramp of instant power, `short_step_count` more
+    follow, held for `short_hold_s`. A mean over more than half of a hold is not found. The
+    load runs `warm_up_s` before the counter is compared with power for `steady_s`. Idle power
+    is the mean of `idle_s`.
     """
 
     idle_s: float = 30.0
     warm_up_s: float = 10.0
     steady_s: float = 10.0
     poll_s: float = 0.001
-    poll_duration_s: float = 3.0
+    poll_duration_s: float = 2.0
     hold_s: float = 2.5
     short_hold_s: float = 0.4
-    step_count: int = 6
+    step_count: int = 2
     short_step_count: int = 40
 
     def __post_init__(self) -> None:
@@ -122,7 +126,10 @@ def probe_sensors(
         loaded = _under_load(gpu, runner, kernel, settings, progress)
         updates = loaded.updates
         progress(PROBING, 3, _STAGE_COUNT)
-        instant_s, average_s = _windows_s(gpu, runner, kernel, settings)
+        steps = _Steps(
+            gpu=gpu, runner=runner, kernel=kernel, poll_s=_step_poll_s(updates.power, settings)
+        )
+        instant_s, average_s = _windows_s(steps, settings)
     progress(PROBING, _STAGE_COUNT, _STAGE_COUNT)
     return SensorProbe(
         device=gpu.identity.spec,
@@ -260,43 +267,49 @@ def _disagreement(excess_ratio: float | None, duration_s: float) -> tuple[Caveat
     )
 
 
-def _windows_s(
-    gpu: Gpu, runner: KernelRunner, kernel: str, settings: SensorSettings
-) -> tuple[float | None, float | None]:
-    """Windows of instant and average power; again with short holds where instant had no ramp."""
-    found = _step_windows_s(gpu, runner, kernel, settings, settings.hold_s, settings.step_count)
-    if found[0] is not None:
-        return found
-    again = _step_windows_s(
-        gpu, runner, kernel, settings, settings.short_hold_s, settings.short_step_count
-    )
-    # Short holds are too short for a slow mean, which the long ones have seen.
-    return again[0], found[1]
+def _step_poll_s(power: UpdatePeriod | None, settings: SensorSettings) -> float:
+    """Often enough to see when a reading moved, and no oftener: each poll is many calls."""
+    if power is None:
+        return _POLLS_OF_STEPS * settings.poll_s
+    return max(settings.poll_s, power.period_s / _POLLS_PER_PERIOD_COUNT)
 
 
-def _step_windows_s(
-    gpu: Gpu,
-    runner: KernelRunner,
-    kernel: str,
-    settings: SensorSettings,
-    hold_s: float,
-    step_count: int,
-) -> tuple[float | None, float | None]:
-    samples: list[GpuSample] = [gpu.sample()]
-    steps_s: list[float] = []
-    for number in range(step_count):
-        longer_ratio = 0.5 * (number * _GOLDEN_RATIO % 1.0)
-        duration_s = hold_s * (1.0 + longer_ratio)
-        if number % 2 == 0:
-            with runner.loop(kernel, run=RUN) as loop:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Steps:
+    """What it takes to make a load step up and down and to watch it."""
+
+    gpu: Gpu
+    runner: KernelRunner
+    kernel: str
+    poll_s: float
+
+    def windows_s(self, hold_s: float, step_count: int) -> tuple[float | None, float | None]:
+        """Windows of instant and average power, from so many steps."""
+        gpu = self.gpu
+        samples: list[GpuSample] = [gpu.sample()]
+        steps_s: list[float] = []
+        for number in range(step_count):
+            duration_s = hold_s * (1.0 + 0.5 * (number * _GOLDEN_RATIO % 1.0))
+            if number % 2 == 0:
+                with self.runner.loop(self.kernel, run=RUN) as loop:
+                    steps_s.append(gpu.sample().time_s)
+                    samples += watch(gpu, loop.run_for, duration_s, self.poll_s)
+            else:
                 steps_s.append(gpu.sample().time_s)
-                samples += watch(gpu, loop.run_for, duration_s, settings.poll_s)
-        else:
-            steps_s.append(gpu.sample().time_s)
-            samples += watch(gpu, gpu.wait, duration_s, settings.poll_s)
-    instant = [(one.time_s, one.power_w) for one in samples]
-    average = [(one.time_s, one.average_power_w) for one in samples]
-    return _window_s(instant, steps_s), _window_s(average, steps_s)
+                samples += watch(gpu, gpu.wait, duration_s, self.poll_s)
+        instant = [(one.time_s, one.power_w) for one in samples]
+        average = [(one.time_s, one.average_power_w) for one in samples]
+        return _window_s(instant, steps_s), _window_s(average, steps_s)
+
+
+def _windows_s(steps: _Steps, settings: SensorSettings) -> tuple[float | None, float | None]:
+    """Windows of instant and average power; again with short holds where instant had no ramp."""
+    instant_s, average_s = steps.windows_s(settings.hold_s, settings.step_count)
+    if instant_s is not None:
+        return instant_s, average_s
+    # Short holds are too short for a slow mean, which the long ones have seen.
+    instant_s, _ = steps.windows_s(settings.short_hold_s, settings.short_step_count)
+    return instant_s, average_s
 
 
 def _window_s(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from joulewise.domain.caveats import Caveat, CaveatKind
-from joulewise.domain.errors import MeasurementError
+from joulewise.domain.errors import MeasurementError, NotSupported
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.ports import Gpu
 from joulewise.measure.meter import after_failure, meter_of
@@ -75,10 +75,10 @@ def measure_idle_power_w(gpu: Gpu, settings: MeasureSettings) -> float | None:
     Read as often as under load, for reading itself can keep a GPU awake.
 
     Returns:
-        Power in W; `None` where another process kept the GPU busy or the counter gave nothing.
+        Power in W; `None` where another process kept the GPU busy or no meter gave anything,
+        as on a recording that does not tell.
 
     Raises:
-        NotSupported: the device has neither an energy counter that moves nor power readings.
         DeviceLost: it no longer answers.
     """
     wait_until_steady(gpu, gpu.wait, settings)
@@ -93,6 +93,8 @@ def measure_idle_power_w(gpu: Gpu, settings: MeasureSettings) -> float | None:
         except MeasurementError:
             meter = after_failure(meter, gpu, settings)
             continue
+        except NotSupported:
+            return None
         if not any(sample.other_process_count for sample in samples):
             return energy_j / (samples[-1].time_s - start.time_s)
     return None

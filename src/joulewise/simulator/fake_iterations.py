@@ -183,7 +183,7 @@ class FakeIterationLoop:
                     self._ask(request.point)
                 finally:
                     self._is_asking = False
-                self._requests.asked(progress, asked_s, self._board.driver.now_s())
+                self._requests.asked(asked_s, self._board.driver.now_s())
 
     def _see(self) -> FakeProgress:
         progress = self._board.progress()

@@ -73,6 +73,7 @@ class Requests:
         """Begin with the first launch, at its point."""
         self._launches = tuple(launches)
         self._requests = tuple(sorted(requests, key=lambda one: one.launch_index))
+        self._indices = {request.launch_index for request in requests}
         self._launch_time_s = launch_time_s
         self._change = change
         self.counts = RequestCounts()
@@ -80,7 +81,7 @@ class Requests:
         self._ready_s = -math.inf
         self._turn = 0
         self._begun_s: dict[int, float] = {}
-        """Starts of the launches that the next and the last request are for, once they began."""
+        """Starts of launches that requests are for, once they have begun."""
         self._awaited: int | None = None
         """The launch whose point is on its way."""
         self._region_ends = region_ends(self._launches)
@@ -107,12 +108,14 @@ class Requests:
         """Take note of launches that begin and of points that come into force."""
         if not self._requests:
             return
-        if progress.launch_count in (self._target(), self._awaited):
+        if progress.launch_count % len(self._launches) in self._indices:
             self._begun_s.setdefault(progress.launch_count, progress.launch_start_s)
         if self._awaited is None or now_s < self._next.since_s:
             return
         in_force_s = self._next.since_s - _CLOCK_STEP_S
-        late_s = in_force_s - self._begun_s.pop(self._awaited, in_force_s)
+        late_s = in_force_s - self._begun_s.get(self._awaited, in_force_s)
+        over = min(self._awaited, self._target())
+        self._begun_s = {launch: at for launch, at in self._begun_s.items() if launch >= over}
         self._awaited = None
         self.counts = replace(
             self.counts,
@@ -126,9 +129,7 @@ class Requests:
             return None
         while self._due_s(self._turn + 1, progress, now_s) <= now_s:
             self.counts = replace(self.counts, skipped_count=self.counts.skipped_count + 1)
-            self._begun_s.pop(self._target(), None)
             self._turn += 1
-            self.note(progress, now_s)
         if now_s < self._ready_s:
             return None
         return self._requests[self._turn % len(self._requests)]
@@ -160,7 +161,7 @@ class Requests:
             stop, *(launch for launch in (self._target(), awaited) if launch > running), stop
         )
 
-    def asked(self, progress: FakeProgress, asked_s: float, returned_s: float) -> None:
+    def asked(self, asked_s: float, returned_s: float) -> None:
         """Take note of the request that was made, as `due` gave it."""
         request = self._requests[self._turn % len(self._requests)]
         is_change = request.point != self._next.point
@@ -169,6 +170,7 @@ class Requests:
         in_force_s = called_s + self._change.lag_s + _CLOCK_STEP_S if is_change else asked_s
         self.counts = replace(self.counts, request_count=self.counts.request_count + 1)
         if is_change:
+            self._awaited = self._target()
             self._now, self._next = (
                 self._next,
                 _Known(
@@ -179,7 +181,6 @@ class Requests:
             )
         rested_s = called_s + self._change.dwell_s + _CLOCK_STEP_S
         self._ready_s = max(in_force_s, returned_s, rested_s)
-            self._awaited = self._target()
         self._turn += 1
 
     def begins_s(self, launch: int, progress: FakeProgress, now_s: float) -> float:

@@ -17,6 +17,9 @@ from joulewise.simulator.fake_driver import FakeKernel
 # How often the micro-kernel writes down its two clocks.
 _STEP_S = 1.5e-5
 _LONGEST_S = 60.0
+_CALL_KNOB = "set_call_s"
+_INSTANT_S = 1e-8
+_MOST_CALL_COUNT = 16.5
 
 SPIN: Final = FakeKernel(
     compute_cycle_count=1e-3,
@@ -56,7 +59,7 @@ class FakeTracer:
         with spin, watch.in_real_time():
             watch.go_on(before_s)
             asked_s = watch.now_s()
-            act()
+            watch.see(act)
             returned_s = watch.now_s()
             watch.go_on(after_s)
         times_s, cycles = np.array(watch.seen, dtype=np.float64).T
@@ -83,6 +86,26 @@ class _Watch:
         while (left_s := end_s - self.now_s()) > 0:
             self._board.driver.advance(min(_STEP_S, left_s))
             self._look()
+
+    def see(self, act: Callable[[], None]) -> None:
+        """Call `act`, which blocks.
+
+        In virtual time its calls take next to none, and what they should take passes step by
+        step afterwards: the driver installs a request at the beginning of its call.
+        """
+        if not self._is_virtual:
+            act()
+            return
+        driver, device_index = self._board.driver, self._board.device_index
+        call_s, before_s = driver.knob(device_index, _CALL_KNOB), self.now_s()
+        driver.set_knob(device_index, _CALL_KNOB, _INSTANT_S)
+        try:
+            act()
+        finally:
+            driver.set_knob(device_index, _CALL_KNOB, call_s)
+        passed_s = self.now_s() - before_s
+        if 0 < passed_s < _MOST_CALL_COUNT * _INSTANT_S:
+            self.go_on(round(passed_s / _INSTANT_S) * call_s - passed_s)
 
     @contextmanager
     def in_real_time(self) -> Iterator[None]:

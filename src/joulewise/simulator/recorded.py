@@ -83,6 +83,8 @@ class RecordedTable:
         self._rows = {kernel: row for row, kernel in enumerate(sweep.kernels)}
         self._columns = {point: column for column, point in enumerate(sweep.points)}
         self._idle_w = _idle_powers_w(sweep)
+        present = sweep.is_present
+        self._most_w = float((sweep.energy_j[present] / sweep.time_s[present]).max())
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -90,15 +92,17 @@ class RecordedTable:
         return self._sweep.kernels
 
     def grid(self) -> ClockGrid:
-        """Clocks and power limits of the recorded points; the limit found is not recorded."""
+        """Clocks and power limits of the recorded points.
+
+        The limit found is not recorded; it was no lower than what was set and what was drawn.
+        """
         points = self._sweep.points
         limits = {one.power_limit_w for one in points if one.power_limit_w is not None}
+        found_w = max((*limits, self._most_w))
         return ClockGrid(
             sm_clocks_mhz=_ascending({one.sm_clock_mhz for one in points}),
             mem_clocks_mhz=_ascending({one.mem_clock_mhz for one in points}),
-            power_limits=PowerLimitRange(least_w=min(limits), found_w=max(limits))
-            if limits
-            else None,
+            power_limits=PowerLimitRange(least_w=min(limits), found_w=found_w) if limits else None,
         )
 
     def check_point(self, point: OperatingPoint) -> None:
