@@ -133,6 +133,47 @@ def test_the_defaults_of_measuring_changes_are_its_own(joulewise: Joulewise) -> 
     assert "ten spread evenly" not in told
 
 
+def test_changes_are_probed_each_in_its_own_direction(joulewise: Joulewise) -> None:
+    """On virtual time a request does not block; a lag of 5 ms and a stall of 2 ms are found."""
+    said = joulewise(
+        *("probe", "transitions", "--device", "virtual:rtx3080ti,noise=0,lag=5ms,stall=2ms"),
+        *("--sm-clocks", "840,1155", "--mem-clocks", "9501", "--out", "own.json"),
+    )
+
+    assert 0 == said.code, said.err
+    assert said.out == snapshot("""\
+change of  from       to         call       lag     stall     energy
+sm         840/9501   1155/9501  none  5.000 ms  2.000 ms  120.14 mJ
+sm         1155/9501  840/9501   none  5.000 ms  2.000 ms  120.14 mJ
+
+Caveats
+  SimulatedDevice: virtual NVIDIA GeForce RTX 3080 Ti
+    The figures come from a physics model, not from hardware. Repeat the run on the GPU in question.
+
+Measured 2 changes of the operating point on NVIDIA GeForce RTX 3080 Ti under kernel \n\
+20_bias_gradient; written to own.json. Times are medians, with the longest seen in brackets where it
+is another.
+""")
+
+
+def test_what_was_probed_as_json(joulewise: Joulewise) -> None:
+    said = joulewise(
+        *("probe", "transitions", "--device", "virtual:rtx3080ti,noise=0,lag=5ms"),
+        *("--sm-clocks", "840,1155", "--mem-clocks", "9501", "--json"),
+    )
+
+    changes = said.document["changes"]
+    assert isinstance(changes, list)
+    assert [(840, 1155), (1155, 840)] == [
+        (one["before"]["sm_clock_mhz"], one["after"]["sm_clock_mhz"]) for one in changes
+    ]
+    for one in changes:
+        assert (0.0, 0.0) == (one["call_s"], one["worst_call_s"])
+        assert pytest.approx(0.005, rel=0.02) == one["lag_s"] == one["worst_lag_s"]
+        assert one["stall_s"] <= one["stall_least_s"] < 1e-4
+    assert "transition.json" == said.document["transition"]
+
+
 def test_the_files_and_the_presets_and_the_words_mean_the_same(
     joulewise: Joulewise, sweep: Path, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import pynvml
 import pytest
@@ -26,7 +27,8 @@ class WritingDevice(NvmlDevice):
         self.answers = answers
         self.asked: list[int] = []
 
-    def _call_pointer(self, function: str, *arguments: object) -> Reply[bool]:
+    def failure(self, function: str, *arguments: object) -> Reply[Any] | None:
+        assert function == "nvmlDeviceGetFieldValues"
         count, buffer = arguments
         assert isinstance(count, ctypes.c_int)
         array = (pynvml.c_nvmlFieldValue_t * count.value).from_buffer(buffer)
@@ -34,7 +36,7 @@ class WritingDevice(NvmlDevice):
         for entry, (kind, code, raw) in zip(array, self.answers, strict=False):
             entry.valueType, entry.nvmlReturn = kind, code
             entry.value.ullVal = raw
-        return Reply(call=function, value=True)
+        return None
 
 
 def read(kind: int, raw: int, code: int = 0) -> FieldValue:
@@ -77,7 +79,7 @@ def meters_of(device: WritingDevice) -> MeterReader:
 class QuietDevice(WritingDevice):
     """A driver that has fields and nothing else."""
 
-    def call(self, function: str, *arguments: object) -> Reply[object]:  # noqa: ARG002 - refuses all
+    def number(self, function: str, *arguments: int) -> Reply[int]:  # noqa: ARG002 - refuses all
         return Reply(call=function, code=3, text="Not Supported")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -20,7 +21,7 @@ from joulewise.workload.gpt3_xl import gpt3_xl
 
 WORKS = gpt3_xl().works
 SLOW, FAST = OperatingPoint(sm_clock_mhz=900), OperatingPoint(sm_clock_mhz=1500)
-LAUNCH_COUNT = 40
+LAUNCH_COUNT = 4
 
 
 def schedule_at(first: OperatingPoint, second: OperatingPoint) -> Schedule:
@@ -64,7 +65,7 @@ def replayed(
         task = ReplayTask(
             schedule=schedule,
             window=0,
-            iteration_count=int(6.0 / iteration_s),
+            iteration_count=math.ceil(6.0 / iteration_s),
             iteration_s=iteration_s,
         )
         settings = MeasureSettings(repeat_count=repeat_count)
@@ -95,8 +96,8 @@ def test_a_foreign_lock_within_a_replay_is_told(driver: FakeDriver, schedule: Sc
 
 def test_a_foreign_lock_outside_the_clocks_of_a_plan_is_told(driver: FakeDriver) -> None:
     def disturb() -> None:
-        for number in range(200):
-            at_s = driver.now_s() + 0.03 * number
+        for number in range(12):
+            at_s = driver.now_s() + 0.5 * number + 0.02
             driver.foreign_lock(0, at_s=at_s, min_clock_mhz=300, max_clock_mhz=300)
 
     window = replayed(driver, schedule_at(SLOW, FAST), disturb)

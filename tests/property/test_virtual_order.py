@@ -142,6 +142,7 @@ def test_the_counter_agrees_with_an_integration_in_small_steps(
     session = _device("noise=0,lag=0")
     thermal = board("rtx3080ti").thermal
     period_s = session.gpu.energy_counter_period_s
+    assert period_s is not None
     temp_c = thermal.equilibrium_c(SETTLED_POWER_W[None])
     energy_j = 0.0
     for period_count, kernel in zip(steps, busy, strict=False):

@@ -143,6 +143,16 @@ def test_a_memory_clock_far_below_its_highest_at_auto_is_somebody_elses() -> Non
     assert () == clock_doubts(_samples([1905] * 2, mem_mhz=5001), AUTO, bare_grid)
 
 
+def test_a_memory_clock_that_falls_within_a_window_is_somebody_elses_on_any_device() -> None:
+    bare_grid = replace(GRID, mem_clocks_mhz=())
+    samples = [*_samples([1905] * 2), replace(_samples([1905] * 3)[2], mem_clock_mhz=5001)]
+    for grid in (GRID, bare_grid):
+        assert [FOREIGN] == _kinds(clock_doubts(samples, AUTO, grid))
+    # From the state of graphics to that of computing it falls by itself.
+    slower = [*samples[:2], replace(samples[2], mem_clock_mhz=9251)]
+    assert () == clock_doubts(slower, AUTO, bare_grid)
+
+
 @pytest.mark.parametrize(
     ("limit_w", "asked_w", "is_foreign"),
     [(350.0, None, False), (300.0, None, True), (250.0, 250.0, False), (350.0, 250.0, True)],

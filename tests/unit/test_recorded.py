@@ -21,7 +21,8 @@ from joulewise.measure.sweep import measure_sweep
 from joulewise.simulator.device_string import parse_recorded
 from joulewise.simulator.recorded import open_recorded
 from joulewise.store.sweeps import write_sweep_parquet
-from joulewise.workflow.devices import open_session
+from joulewise.workflow.devices import open_session, points_of_device
+from joulewise.workflow.workloads import load_workload
 
 LOW = OperatingPoint(sm_clock_mhz=1000)
 CAPPED = OperatingPoint(power_limit_w=200.0)
@@ -176,5 +177,16 @@ def test_a_session_on_a_recording_needs_no_works(tmp_path: Path) -> None:
     session = open_session(f"recorded:{path}", workload)
 
     assert ("a", "b") == session.runner.kernels
+    assert _sweep().points == points_of_device(session.gpu, None, None, None)
+    assert (AUTO,) == points_of_device(session.gpu, (None,), (None,), None)
     with pytest.raises(InputError, match="missing"):
         open_session(f"recorded:{tmp_path / 'missing.parquet'}", workload)
+
+
+def test_a_recording_of_one_batch_size_is_not_played_as_another(tmp_path: Path) -> None:
+    path = tmp_path / "recording.parquet"
+    source = SweepSource(device="d", device_name="d", tool="t", workload="gpt3-xl,batch=8")
+    write_sweep_parquet(_sweep(source=source), path)
+
+    with pytest.raises(InputError, match="holds figures of gpt3-xl,batch=8"):
+        open_session(f"recorded:{path}", load_workload("gpt3-xl"))

@@ -1,9 +1,9 @@
 """A thin typed rim over nvidia-ml-py: the only module that imports `pynvml`.
 
 Every call comes back as a `Reply`: a value or a return code, never an exception of the binding.
-Of the functions called through the binding, the binding checks every return code. Two are
+Of the functions called through the binding, the binding checks every return code. The others are
 called by their pointers and checked here: `nvmlDeviceSetPowerManagementLimit_v2`, whose code the
-binding drops, and `nvmlDeviceGetFieldValues`, whose structures it reads slowly.
+binding drops, and what is read ten times a second, for the binding takes its time over that.
 """
 
 from __future__ import annotations
@@ -85,16 +85,13 @@ def code_text(code: int) -> str:
     return str(_binding().NVMLError(code)) if code else ""
 
 
-def _call_pointer(function: str, *arguments: object) -> Reply[bool]:
-    """Call a function of the library itself, past the binding."""
+def _call_pointer(function: str, arguments: Sequence[object]) -> int:
+    """The code of a function of the library itself, called past the binding."""
     binding = _binding()
     try:
-        code = int(binding._nvmlGetFunctionPointer(function)(*arguments))  # noqa: SLF001
+        return int(binding._nvmlGetFunctionPointer(function)(*arguments))  # noqa: SLF001
     except binding.NVMLError as error:
-        return Reply(call=function, code=int(error.value), text=str(error))
-    if code == Code.SUCCESS:
-        return Reply(call=function, value=True)
-    return Reply(call=function, code=code, text=code_text(code))
+        return int(error.value)
 
 
 _start_lock = threading.Lock()
@@ -167,11 +164,29 @@ class NvmlDevice:
         """Call `function` for this GPU, again where a failure may pass."""
         return call(function, self._handle, *arguments, pause=self.pause)
 
-    def _call_pointer(self, function: str, *arguments: object) -> Reply[bool]:
-        def ask() -> Reply[bool]:
-            return _call_pointer(function, self._handle, *arguments)
+    def failure(self, function: str, *arguments: object) -> Reply[Any] | None:
+        """Call a function of the library for this GPU past the binding; `None` for success.
 
-        return _persist(ask(), ask, self.pause)
+        Whoever calls this looks at the code; the binding's own functions are slower by far.
+        """
+        arguments = (self._handle, *arguments)
+        code = _call_pointer(function, arguments)
+        if code == Code.SUCCESS:
+            return None
+
+        def ask() -> Reply[Any]:
+            code = _call_pointer(function, arguments)
+            return Reply(call=function, code=code, text=code_text(code))
+
+        reply = _persist(Reply(call=function, code=code, text=code_text(code)), ask, self.pause)
+        return None if reply.code == Code.SUCCESS else reply
+
+    def number(self, function: str, *arguments: int) -> Reply[int]:
+        """Call a getter whose last argument points to one unsigned number, of 32 or 64 bits."""
+        out = ctypes.c_uint64()
+        failure = self.failure(function, *arguments, ctypes.byref(out))
+        # The low half comes first on every machine that NVML runs on.
+        return Reply(call=function, value=out.value) if failure is None else failure
 
     def fields(self, ids: tuple[tuple[int, int], ...]) -> Reply[tuple[FieldValue, ...]]:
         """Read many fields in one call (nvmlDeviceGetFieldValues).
@@ -181,13 +196,23 @@ class NvmlDevice:
         """
         packed = _packed(ids)
         buffer = ctypes.create_string_buffer(packed, len(packed))
-        reply = self._call_pointer("nvmlDeviceGetFieldValues", ctypes.c_int(len(ids)), buffer)
-        return reply.mapped(
-            lambda _: tuple(
-                FieldValue(code, _value(kind, raw) if code == Code.SUCCESS else None)
-                for _, _, _, _, kind, code, raw in _FIELD_VALUE.iter_unpack(buffer.raw)
-            )
+        failure = self.failure("nvmlDeviceGetFieldValues", ctypes.c_int(len(ids)), buffer)
+        if failure is not None:
+            return failure
+        values = tuple(
+            FieldValue(code, _value(kind, raw) if code == Code.SUCCESS else None)
+            for _, _, _, _, kind, code, raw in _FIELD_VALUE.iter_unpack(buffer.raw)
         )
+        return Reply(call="nvmlDeviceGetFieldValues", value=values)
+
+    def temperature(self) -> Reply[int]:
+        """Temperature in °C (nvmlDeviceGetTemperatureV, sensor NVML_TEMPERATURE_GPU)."""
+        buffer = ctypes.create_string_buffer(_TEMPERATURE.pack(_TEMPERATURE_V1, 0, 0), 12)
+        failure = self.failure("nvmlDeviceGetTemperatureV", buffer)
+        if failure is not None:
+            return failure
+        _, _, value = _TEMPERATURE.unpack(buffer.raw)
+        return Reply(call="nvmlDeviceGetTemperatureV", value=value)
 
     def set_power_limit(self, limit_mw: int) -> Reply[bool]:
         """Set the power limit in mW (nvmlDeviceSetPowerManagementLimit, else its _v2)."""
@@ -200,7 +225,8 @@ class NvmlDevice:
         value.version = binding.nvmlPowerValue_v2
         value.powerScope = 0
         value.powerValueMw = limit_mw
-        return self._call_pointer("nvmlDeviceSetPowerManagementLimit_v2", ctypes.byref(value))
+        function = "nvmlDeviceSetPowerManagementLimit_v2"
+        return self.failure(function, ctypes.byref(value)) or Reply(call=function, value=True)
 
 
 class GpmRequest:
@@ -214,6 +240,7 @@ class GpmRequest:
         binding = _binding()
         self._count = len(metrics)
         self._raw = binding.c_nvmlGpmMetricsGet_t()
+        self._first = type(self._raw).metrics.offset
         self._raw.version = binding.NVML_GPM_METRICS_GET_VERSION
         self._raw.numMetrics = self._count
         for slot, metric in enumerate(metrics):
@@ -223,12 +250,17 @@ class GpmRequest:
         """The metrics between two samples; each has its own code."""
         self._raw.sample1, self._raw.sample2 = before, after
         reply = call("nvmlGpmMetricsGet", self._raw, pause=pause)
-        got = self._raw.metrics[: self._count]
+        places = range(self._first, self._first + self._count * _METRIC.size, _METRIC.size)
         return reply.mapped(
-            lambda _: tuple(FieldValue(int(m.nvmlReturn), float(m.value)) for m in got)
+            lambda raw: tuple(FieldValue(*_METRIC.unpack_from(raw, place)) for place in places)
         )
 
 
+# nvmlGpmMetric_t: id, code, value, three pointers to names.
+_METRIC = struct.Struct("@4xId24x")
+# nvmlTemperature_t: version, sensor, °C.
+_TEMPERATURE = struct.Struct("=IIi")
+_TEMPERATURE_V1 = 0x100000C
 # nvmlFieldValue_t: field, scope, timestamp, latency, type of the value, code, value. Unpacked at
 # once, for the binding's structures look every attribute up in Python.
 _FIELD_VALUE = struct.Struct("=IIqqIIQ")
@@ -276,6 +308,6 @@ class LostDevice(NvmlDevice):
         """The code of the handle that there is not, under its own name."""
         return Reply(call=self._reply.call, code=self._reply.code, text=self._reply.text)
 
-    def _call_pointer(self, function: str, *arguments: object) -> Reply[Any]:
-        # Without a handle the driver must not be called.
+    def failure(self, function: str, *arguments: object) -> Reply[Any] | None:
+        """The same: without a handle the driver must not be called."""
         return self.call(function, *arguments)

@@ -22,6 +22,7 @@ from joulewise.device.nvml_gpm import gpm_support
 from joulewise.device.nvml_meters import GPU_SCOPE, MEMORY_SCOPE, MODULE_SCOPE, Field
 from joulewise.device.nvml_processes import compute_processes
 from joulewise.device.nvml_readings import (
+    enforced_power_limit,
     mem_clock,
     partitioning,
     persistence,
@@ -162,7 +163,7 @@ def _knobs(device: NvmlDevice) -> _Facts:
         "default_power_limit_w": fact(default, power_w),
         "least_power_limit_w": fact(limits, lambda pair: power_w(pair[0])),
         "greatest_power_limit_w": fact(limits, lambda pair: power_w(pair[1])),
-        "enforced_power_limit_w": fact(device.call("nvmlDeviceGetEnforcedPowerLimit"), power_w),
+        "enforced_power_limit_w": fact(enforced_power_limit(device), power_w),
         "memory_clock_switch": field(
             Field.MEMORY_CLOCK_SWITCH, GPU_SCOPE, lambda way: _MEMORY_CLOCK_SWITCHES.get(int(way))
         ),

@@ -97,10 +97,8 @@ class ActivityMeter:
     def _take(self) -> object | None:
         """A new sample; `None`, and no GPM from now on, where the driver gives none."""
         sample = self._spare.pop() if self._spare else self._allocate()
-        if (
-            sample is None
-            or self._device.call("nvmlGpmSampleGet", sample).known(self._device.title) is None
-        ):
+        failure = None if sample is None else self._device.failure("nvmlGpmSampleGet", sample)
+        if sample is None or (failure is not None and failure.known(self._device.title) is None):
             self.is_there = False
             return None
         return sample

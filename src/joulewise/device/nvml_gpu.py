@@ -20,6 +20,7 @@ from joulewise.device.nvml_knobs import NvmlKnobs
 from joulewise.device.nvml_meters import MODULE_SCOPE, MeterReader
 from joulewise.device.nvml_processes import OtherProcesses
 from joulewise.device.nvml_readings import (
+    enforced_power_limit,
     mem_clock,
     partitioning,
     persistence,
@@ -162,9 +163,7 @@ class NvmlGpu:
             thermally_throttled_s=meters.thermally_throttled_s,
             power_braked_s=meters.power_braked_s,
             sync_boosted_s=meters.sync_boosted_s,
-            power_limit_w=power_w(
-                device.call("nvmlDeviceGetEnforcedPowerLimit").known(device.title)
-            ),
+            power_limit_w=power_w(enforced_power_limit(device).known(device.title)),
             event_reasons=event_reasons(reasons(device).known(device.title)),
             other_process_count=self._others.count(),
             activity=self._activity.read(meters.time_s, sm_clock_mhz),

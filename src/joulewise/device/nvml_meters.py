@@ -138,7 +138,7 @@ class MeterReader:
     def _scalar(self, function: str) -> float | None:
         if self._is_call_lacking.get(function):
             return None
-        value = self._device.call(function).known(self._device.title)
+        value = self._device.number(function).known(self._device.title)
         self._is_call_lacking[function] = value is None
         return None if value is None else float(value)
 

@@ -13,36 +13,41 @@ _GPU_SENSOR = 0
 
 def sm_clock(device: NvmlDevice) -> Reply[int]:
     """SM clock in MHz as it is now (nvmlDeviceGetClockInfo, NVML_CLOCK_SM)."""
-    return device.call("nvmlDeviceGetClockInfo", 1)
+    return device.number("nvmlDeviceGetClockInfo", 1)
 
 
 def mem_clock(device: NvmlDevice) -> Reply[int]:
     """Memory clock in MHz as it is now (nvmlDeviceGetClockInfo, NVML_CLOCK_MEM)."""
-    return device.call("nvmlDeviceGetClockInfo", 2)
+    return device.number("nvmlDeviceGetClockInfo", 2)
 
 
 def temperature(device: NvmlDevice) -> Reply[int]:
     """Temperature in °C (nvmlDeviceGetTemperatureV, before CUDA 12.9 nvmlDeviceGetTemperature)."""
-    reply: Reply[int] = device.call("nvmlDeviceGetTemperatureV", _GPU_SENSOR)
+    reply = device.temperature()
     if reply.code in LACKING:
-        reply = device.call("nvmlDeviceGetTemperature", _GPU_SENSOR)
+        reply = device.number("nvmlDeviceGetTemperature", _GPU_SENSOR)
     return reply
 
 
 def reasons(device: NvmlDevice) -> Reply[int]:
     """Bit mask of why the clock is not at its highest (nvmlDeviceGetCurrentClocksEventReasons)."""
-    reply: Reply[int] = device.call("nvmlDeviceGetCurrentClocksEventReasons")
+    reply = device.number("nvmlDeviceGetCurrentClocksEventReasons")
     if reply.code in LACKING:
-        reply = device.call("nvmlDeviceGetCurrentClocksThrottleReasons")
+        reply = device.number("nvmlDeviceGetCurrentClocksThrottleReasons")
     return reply
 
 
 def supported_reasons(device: NvmlDevice) -> Reply[int]:
     """Bit mask of the reasons that this GPU can give."""
-    reply: Reply[int] = device.call("nvmlDeviceGetSupportedClocksEventReasons")
+    reply = device.number("nvmlDeviceGetSupportedClocksEventReasons")
     if reply.code in LACKING:
-        reply = device.call("nvmlDeviceGetSupportedClocksThrottleReasons")
+        reply = device.number("nvmlDeviceGetSupportedClocksThrottleReasons")
     return reply
+
+
+def enforced_power_limit(device: NvmlDevice) -> Reply[int]:
+    """Power limit in force in mW, whoever set it (nvmlDeviceGetEnforcedPowerLimit)."""
+    return device.number("nvmlDeviceGetEnforcedPowerLimit")
 
 
 def superchip(device: NvmlDevice) -> Reply[bool]:

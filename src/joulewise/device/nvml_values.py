@@ -7,6 +7,7 @@ answer powers of megawatts and counters that jump (reports: amdsmi 38, compute-r
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from joulewise.domain.measurement import EventReason
 
@@ -85,6 +86,7 @@ def temperature_c(value_c: float | None) -> float | None:
     return float(value_c)
 
 
+@lru_cache(maxsize=1024)
 def event_reasons(bits: int | None) -> frozenset[EventReason] | None:
     """Reasons for a lower clock from NVML's bit mask; empty where nothing holds it down."""
     if bits is None:

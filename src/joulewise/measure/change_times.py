@@ -220,9 +220,9 @@ class Traced:
         return ChangeTimes(
             calls_s=tuple(one.call_s for one in seen),
             lags_s=tuple(one.lag_s for one in seen if one.lag_s is not None),
-            lag_doubt_s=max(one.lag_doubt_s for one in seen),
+            lag_doubt_s=median([one.lag_doubt_s for one in seen]),
             stalls_s=tuple(one.stall_s for one in seen),
-            stall_least_s=max(one.resolution_s for one in seen),
+            stall_least_s=median([one.resolution_s for one in seen]),
         )
 
     @staticmethod

@@ -88,7 +88,7 @@ def traced_change(trace: ClockTrace, *, within_mhz: float) -> TracedChange:
             working_s, cycles, trace.asked_s, after_mhz, within_mhz=within_mhz, stride=stride
         ),
         lag_doubt_s=max(resolution_s, stride * float(np.median(steps_s))),
-        stall_s=float(missing_s.sum()),
+        stall_s=max(0.0, float(missing_s.sum())),
         resolution_s=resolution_s,
         before_mhz=before_mhz,
         after_mhz=after_mhz,
@@ -188,7 +188,8 @@ def _missing_s(steps_s: FloatArray, paces_mhz: FloatArray, slower_mhz: float) ->
     right = clean[np.clip(after, 0, clean.size - 1)]
     nearest = np.where(touched - left <= right - touched, left, right)
     worked_s = paces_mhz[touched] * steps_s[touched] / paces_mhz[nearest]
-    missing_s[touched] = np.clip(steps_s[touched] - worked_s, 0.0, None)
+    # Below zero where a time read late made an interval too long and the next one too short.
+    missing_s[touched] = steps_s[touched] - worked_s
     return missing_s
 
 

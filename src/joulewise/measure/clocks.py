@@ -36,6 +36,7 @@ class _Domain:
     name: str
     asked_mhz: int | None
     listed_mhz: tuple[int, ...]
+    """Empty where it is not known what the device reaches."""
     all_mhz: tuple[int, ...]
     free_mhz: tuple[int, ...]
     """Of those samples in which nothing held the clock down."""
@@ -199,17 +200,18 @@ def _off_for_a_while(domain: _Domain, asked_mhz: int, step_mhz: int) -> str | No
 
 def _below_free(domain: _Domain) -> str | None:
     """Where a clock left to the driver lies below what the device reaches."""
-    if not domain.free_mhz or not domain.listed_mhz:
+    if not domain.free_mhz:
         return None
     lowest, highest = min(domain.free_mhz), max(domain.free_mhz)
     step_mhz = _FREE_STEP_COUNT * _step_mhz(highest, domain.listed_mhz)
     words = f"the {domain.name} was left to the driver and ran at {lowest} MHz"
-    if highest - lowest > max(step_mhz, _FREE_WITHIN_RATIO * highest):
+    within_ratio = _FREE_WITHIN_RATIO if domain.listed_mhz else 1.0 - _CLEARLY_BELOW_RATIO
+    if highest - lowest > max(step_mhz, within_ratio * highest):
         return f"{words} for a while and at {highest} MHz before or after, with nothing against it"
     reached = domain.reached_mhz or 0
     if reached - lowest > max(step_mhz, _REACHED_WITHIN_RATIO * reached):
         return f"{words}, though it had reached {reached} MHz and nothing held it down"
-    if lowest < _CLEARLY_BELOW_RATIO * domain.listed_mhz[-1]:
+    if lowest < _CLEARLY_BELOW_RATIO * max(domain.listed_mhz, default=0):
         return f"{words}, far below its highest, while nothing held it down"
     return None
 

@@ -14,7 +14,8 @@ from joulewise.domain.sweep import BoolTable, FloatTable, IntTable, Sweep
 class Conditions:
     """The conditions of K kernels at P points.
 
-    `clock_ratio` (K, P) is the SM clock that ran, as a share of the highest in the sweep.
+    `clock_ratio` (K, P) is the SM clock that ran, as a share of the highest in the sweep; a
+    power limit acts through it alone.
     `memory` (P,) numbers the memory settings from 0, `memory_count` in all;
     `is_auto_memory` (P,) marks the points that leave the memory clock to the driver while
     others set it: there a board may also hold another voltage.

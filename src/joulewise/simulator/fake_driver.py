@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from joulewise.domain.errors import (
     BusyError,
@@ -21,10 +21,18 @@ from joulewise.domain.errors import (
     DeviceLost,
     InputError,
     JoulewiseError,
+    MeasurementError,
     NotPermitted,
     NotSupported,
 )
 from joulewise.domain.points import OperatingPoint
+from joulewise.simulator.fake_binding import (
+    KernelStruct,
+    ProgressStruct,
+    SteadyStruct,
+    StepStruct,
+    harness_functions,
+)
 
 LIBRARY_NAME: Final = "libnvidia-ml.so.1"
 """What clients of NVML load."""
@@ -85,76 +93,12 @@ class FakeSteady:
     is_clock_not_held: bool
 
 
-class _Kernel(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_double) for name in FakeKernel.__dataclass_fields__]
-
-
-class _Step(ctypes.Structure):
-    _fields_ = [("kernel", ctypes.c_uint32), ("launch_count", ctypes.c_uint32)]
-
-
-class _Progress(ctypes.Structure):
-    _fields_ = [
-        ("launch_count", ctypes.c_uint64),
-        ("iteration_count", ctypes.c_uint64),
-        ("launch_start_ns", ctypes.c_int64),
-        ("iteration_start_ns", ctypes.c_int64),
-        ("launch_done_ratio", ctypes.c_double),
-        ("sm_cycle_count", ctypes.c_double),
-    ]
-
-
-class _Steady(ctypes.Structure):
-    _fields_ = [
-        ("time_s", ctypes.c_double),
-        ("power_w", ctypes.c_double),
-        ("sm_clock_mhz", ctypes.c_double),
-        ("is_power_capped", ctypes.c_int),
-        ("is_clock_not_held", ctypes.c_int),
-    ]
-
-
-_TEXT, _DEVICE, _COUNT = ctypes.c_char_p, ctypes.c_uint, ctypes.c_uint64
-_NUMBER, _MOMENT, _ID = ctypes.c_double, ctypes.c_int64, ctypes.c_uint32
-_ARGUMENTS: Final[dict[str, tuple[type[Any], ...]]] = {
-    "abi": (),
-    "create": (_TEXT, _TEXT, ctypes.c_uint, ctypes.c_int),
-    "attach": (_TEXT,),
-    "profile": (_DEVICE,),
-    "is_virtual_time": (),
-    "now_ns": (),
-    "advance_ns": (_MOMENT,),
-    "add_kernel": (_DEVICE, ctypes.POINTER(_Kernel), ctypes.POINTER(_ID)),
-    "run": (_DEVICE, ctypes.POINTER(_Step), ctypes.c_uint32),
-    "progress": (_DEVICE, ctypes.POINTER(_Progress)),
-    "run_launches": (_DEVICE, _COUNT),
-    "run_iterations": (_DEVICE, _COUNT),
-    "blur": (_DEVICE, _NUMBER, _NUMBER),
-    "steady": (_DEVICE, _ID, _NUMBER, _NUMBER, _NUMBER, ctypes.POINTER(_Steady)),
-    "true_energy_j": (_DEVICE,),
-    "true_power_w": (_DEVICE,),
-    "true_sm_clock_mhz": (_DEVICE,),
-    "set": (_DEVICE, _TEXT, _NUMBER),
-    "get": (_DEVICE, _TEXT, ctypes.POINTER(_NUMBER)),
-    "fail": (_TEXT, ctypes.c_int, ctypes.c_uint),
-    "foreign_lock": (_DEVICE, _MOMENT, ctypes.c_uint, ctypes.c_uint),
-    "reload_driver": (),
-}
-_RESULTS: Final[dict[str, type[object]]] = {
-    "profile": _TEXT,
-    "now_ns": _MOMENT,
-    "true_energy_j": _NUMBER,
-    "true_power_w": _NUMBER,
-    "true_sm_clock_mhz": _NUMBER,
-}
-
-
 class FakeDriver:
     """The harness of a loaded fake driver; its state is in a file that processes share."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         """Bind the harness of this library. Raises NotSupported where it is of another age."""
-        self._functions = {name: _function(library, name) for name in _ARGUMENTS}
+        self._functions = harness_functions(library)
         abi = int(self._functions["abi"]())
         if abi != _ABI:
             raise NotSupported(
@@ -213,7 +157,7 @@ class FakeDriver:
         """Make a kernel known to a GPU; returns the number that `run` and `steady` take."""
         number = ctypes.c_uint32()
         fields = (float(getattr(kernel, name)) for name in FakeKernel.__dataclass_fields__)
-        self._call("add_kernel", device_index, _Kernel(*fields), number)
+        self._call("add_kernel", device_index, KernelStruct(*fields), number)
         return number.value
 
     def run(self, device_index: int, steps: Sequence[tuple[int, int]]) -> None:
@@ -221,12 +165,12 @@ class FakeDriver:
 
         Raises InputError for an unknown kernel, BusyError where another process runs something.
         """
-        program = (_Step * len(steps))(*(_Step(*step) for step in steps))
+        program = (StepStruct * len(steps))(*(StepStruct(*step) for step in steps))
         self._call("run", device_index, program, len(steps))
 
     def progress(self, device_index: int) -> FakeProgress:
         """How far the running program has come. Raises DeviceError where none runs."""
-        raw = _Progress()
+        raw = ProgressStruct()
         self._call("progress", device_index, raw)
         return FakeProgress(
             launch_count=raw.launch_count,
@@ -254,7 +198,7 @@ class FakeDriver:
 
         Raises InputError for an unknown kernel, NotSupported for a point that cannot be set.
         """
-        raw = _Steady()
+        raw = SteadyStruct()
         knobs = (point.sm_clock_mhz or 0, point.mem_clock_mhz or 0, point.power_limit_w or 0)
         self._call("steady", device_index, kernel, *knobs, raw)
         return FakeSteady(
@@ -348,13 +292,18 @@ class FakeTimer:
         """Have this let virtual time pass inside the block, whoever sleeps.
 
         Virtual time stands still by itself, so what has to happen at moments within a sleep
-        is done by the one that lets it pass.
+        is done by the one that lets it pass. Raises MeasurementError where another one does.
         """
-        before, self._let_pass = self._let_pass, let_pass
+        if self._let_pass is not None:
+            raise MeasurementError(
+                "iterations on another fake GPU have virtual time to themselves",
+                hint="Let them end first, or set FAKE_NVML_TIME=real.",
+            )
+        self._let_pass = let_pass
         try:
             yield
         finally:
-            self._let_pass = before
+            self._let_pass = None
 
 
 def loaded_driver() -> FakeDriver | None:
@@ -376,13 +325,6 @@ def loaded_driver() -> FakeDriver | None:
 
 
 _DRIVERS: dict[int, FakeDriver] = {}
-
-
-def _function(library: ctypes.CDLL, name: str) -> Callable[..., Any]:
-    function = library[f"fakenvml_{name}"]
-    function.argtypes = _ARGUMENTS[name]
-    function.restype = _RESULTS.get(name, ctypes.c_int)
-    return function
 
 
 def _seconds(duration_ns: int) -> float:

@@ -20,7 +20,7 @@ from joulewise.domain.ports import IterationLoop
 from joulewise.simulator.fake_board import FakeBoard
 from joulewise.simulator.fake_driver import FakeProgress
 from joulewise.simulator.fake_requests import RequestCounts, Requests
-from joulewise.simulator.noise import WindowNoise
+from joulewise.simulator.noise import QUIET, WindowNoise
 from joulewise.simulator.virtual_iterations import check_iteration
 
 # What is left up to the start of a launch is passed by launches rather than by time.
@@ -262,6 +262,8 @@ class FakeIterationLoop:
 
     def _window_noise(self, window: int) -> WindowNoise:
         """Of the whole iteration, from that of its cells."""
+        if not self._board.is_noisy:
+            return QUIET
         plain_s = plain_j = blurred_s = blurred_j = 0.0
         for launch in self._launches:
             operation = self._board.operations.running(launch.kernel, launch.point)

@@ -66,7 +66,7 @@ def open_recorded(
     runner = VirtualRunner(table, board, options)
     inner = VirtualGpu(table, board, options, _identity(sweep, options))
     return DeviceSession(
-        gpu=RecordedGpu(inner, board),
+        gpu=RecordedGpu(inner, board, sweep.points),
         runner=runner,
         iterations=runner,
         transition=board.driver.transition if is_told else None,
@@ -164,10 +164,14 @@ class RecordedTable:
 class RecordedGpu:
     """A `Gpu` that tells what was recorded, and nothing where nothing was."""
 
-    def __init__(self, inner: VirtualGpu, board: VirtualBoard) -> None:
+    def __init__(
+        self, inner: VirtualGpu, board: VirtualBoard, points: tuple[OperatingPoint, ...]
+    ) -> None:
         """Show this board's recorded readings only."""
         self._inner = inner
         self._board = board
+        self.points = points
+        """What was recorded."""
 
     @property
     def identity(self) -> GpuIdentity:

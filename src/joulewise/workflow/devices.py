@@ -30,9 +30,10 @@ from joulewise.simulator.device_string import is_recorded, parse_device, parse_r
 from joulewise.simulator.fake_driver import loaded_driver
 from joulewise.simulator.fake_runner import open_fake_session_parts
 from joulewise.simulator.presets import preset, preset_names
-from joulewise.simulator.recorded import open_recorded
+from joulewise.simulator.recorded import RecordedGpu, open_recorded
 from joulewise.simulator.virtual import is_virtual, open_virtual
 from joulewise.store.sweeps import read_sweep
+from joulewise.workflow.workloads import refuse_other_size
 
 # The paper sweeps every 14th of 127 SM clocks: ten, spread evenly over the list.
 DEFAULT_SM_CLOCK_COUNT = 10
@@ -130,7 +131,7 @@ def open_session(
 
     Raises:
         InputError: an unknown device, an option it does not have, a recording that cannot be
-            read, or a workload that does not say what its kernels do.
+            read or is of another batch size, or a workload that does not say what its kernels do.
         NotSupported: nothing is there that runs kernels on a real GPU, or the device cannot be
             controlled.
         DeviceError: the driver refused, or the GPU was lost.
@@ -139,7 +140,9 @@ def open_session(
         return _open_nvml(device, workload, hardware)
     if is_recorded(device):
         recording = Path(parse_recorded(device).preset)
-        return open_recorded(read_sweep(recording), device, transition)
+        sweep = read_sweep(recording)
+        refuse_other_size(sweep.source.workload, workload, recording)
+        return open_recorded(sweep, device, transition)
     _refuse_unknown(device)
     _refuse_workless(workload)
     return open_virtual(device, workload.works, transition)
@@ -206,8 +209,11 @@ def points_of_device(
 ) -> tuple[OperatingPoint, ...]:
     """`points_to_measure` on this device: memory clocks only where its string allows them.
 
-    Raises InputError as that does, and for a memory clock that may not be locked.
+    A recording has its own points, where none are asked for. Raises InputError as that does,
+    and for a memory clock that may not be locked.
     """
+    if isinstance(gpu, RecordedGpu) and sm_clocks_mhz is mem_clocks_mhz is power_limits is None:
+        return gpu.points
     mem = memory_clocks_of_device(gpu.identity, mem_clocks_mhz)
     return points_to_measure(gpu.clock_grid(), sm_clocks_mhz, mem, power_limits)
 
