@@ -283,7 +283,8 @@ virtual:h100-sxm   NVIDIA H100 SXM5            simulated  no          119       
 virtual:rtx4090    NVIDIA GeForce RTX 4090     simulated  no          194       5  10.00 ms   none
 
 SM and memory are numbers of clocks. A new operating point comes late by the lag, and at every \n\
-change the GPU waits for the stall; set them with lag=5ms or stall=1ms.
+change the GPU waits for the stall; set them with lag=5ms or stall=1ms. What can be read and set on \n\
+NVIDIA GPUs here, says joulewise doctor.
 """)
     assert workloads.out == snapshot("""\
 workload  what it is                                                                                \n\

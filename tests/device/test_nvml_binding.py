@@ -25,7 +25,8 @@ CALLED += [
     for verb in ("Set", "Reset")
     for domain in ("Gpu", "Memory")
 ]
-# Called by their pointers, with their codes checked by this package.
+# Called by their pointers only, with their codes checked by this package. What else is read by
+# pointer has the same name in the binding and passes the same test.
 BY_POINTER = {"nvmlDeviceSetPowerManagementLimit_v2", "nvmlDeviceGetFieldValues"}
 
 

@@ -94,6 +94,20 @@ def _call_pointer(function: str, arguments: Sequence[object]) -> int:
         return int(error.value)
 
 
+def _failure(function: str, arguments: Sequence[object], pause: Pause) -> Reply[Any] | None:
+    """Call past the binding, again where that may help; `None` for success."""
+    code = _call_pointer(function, arguments)
+    if code == Code.SUCCESS:
+        return None
+
+    def ask() -> Reply[Any]:
+        code = _call_pointer(function, arguments)
+        return Reply(call=function, code=code, text=code_text(code))
+
+    reply = _persist(Reply(call=function, code=code, text=code_text(code)), ask, pause)
+    return None if reply.code == Code.SUCCESS else reply
+
+
 _start_lock = threading.Lock()
 _started_pids: set[int] = set()
 
@@ -169,17 +183,7 @@ class NvmlDevice:
 
         Whoever calls this looks at the code; the binding's own functions are slower by far.
         """
-        arguments = (self._handle, *arguments)
-        code = _call_pointer(function, arguments)
-        if code == Code.SUCCESS:
-            return None
-
-        def ask() -> Reply[Any]:
-            code = _call_pointer(function, arguments)
-            return Reply(call=function, code=code, text=code_text(code))
-
-        reply = _persist(Reply(call=function, code=code, text=code_text(code)), ask, self.pause)
-        return None if reply.code == Code.SUCCESS else reply
+        return _failure(function, (self._handle, *arguments), self.pause)
 
     def number(self, function: str, *arguments: int) -> Reply[int]:
         """Call a getter whose last argument points to one unsigned number, of 32 or 64 bits."""
@@ -240,7 +244,10 @@ class GpmRequest:
         binding = _binding()
         self._count = len(metrics)
         self._raw = binding.c_nvmlGpmMetricsGet_t()
-        self._first = type(self._raw).metrics.offset
+        kind = type(self._raw)
+        # Past the binding's own way to set attributes.
+        self._set_samples = (kind.sample1.__set__, kind.sample2.__set__)
+        self._first = kind.metrics.offset
         self._raw.version = binding.NVML_GPM_METRICS_GET_VERSION
         self._raw.numMetrics = self._count
         for slot, metric in enumerate(metrics):
@@ -248,12 +255,16 @@ class GpmRequest:
 
     def between(self, before: object, after: object, pause: Pause) -> Reply[tuple[FieldValue, ...]]:
         """The metrics between two samples; each has its own code."""
-        self._raw.sample1, self._raw.sample2 = before, after
-        reply = call("nvmlGpmMetricsGet", self._raw, pause=pause)
-        places = range(self._first, self._first + self._count * _METRIC.size, _METRIC.size)
-        return reply.mapped(
-            lambda raw: tuple(FieldValue(*_METRIC.unpack_from(raw, place)) for place in places)
+        self._set_samples[0](self._raw, before)
+        self._set_samples[1](self._raw, after)
+        failure = _failure("nvmlGpmMetricsGet", (ctypes.byref(self._raw),), pause)
+        if failure is not None:
+            return failure
+        values = tuple(
+            FieldValue(*_METRIC.unpack_from(self._raw, self._first + slot * _METRIC.size))
+            for slot in range(self._count)
         )
+        return Reply(call="nvmlGpmMetricsGet", value=values)
 
 
 # nvmlGpmMetric_t: id, code, value, three pointers to names.

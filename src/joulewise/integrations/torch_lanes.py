@@ -52,7 +52,8 @@ class CudaLane:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(self.device), torch.cuda.graph(graph, stream=self._stream):
             _repeat(launch, launch_count)
-        return graph.replay
+        replay: Callable[[], None] = graph.replay
+        return replay
 
     def mark(self) -> int:
         """Queue an event."""
