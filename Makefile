@@ -39,10 +39,16 @@ test: .venv/dev.stamp fake-nvml
 	@touch $@
 
 # A fake NVIDIA driver: libnvidia-ml.so.1 with the physics of the virtual GPUs, for LD_LIBRARY_PATH.
+# It is a Linux library; on other systems its tests are skipped.
+ifeq ($(shell uname -s),Linux)
 fake-nvml: .venv/run.stamp
 	@command -v gcc >/dev/null || \
 	  { echo "gcc is missing; on Debian: apt-get install gcc libc6-dev"; exit 1; }
 	@$(MAKE) -s -C tools/fake-nvml PYTHON=$(CURDIR)/$(BIN)/python OUT=$(CURDIR)/build/fake-nvml
+else
+fake-nvml:
+	@echo 'The fake NVIDIA driver is a Linux library; what needs it is skipped here.'
+endif
 
 test-integrations: .venv/integrations.stamp fake-nvml
 	$(BIN)/python -m pytest -m integration -n 2 --dist worksteal
@@ -69,8 +75,8 @@ studies: .venv/dev.stamp
 	.venv-peers/bin/python -m pip --disable-pip-version-check install --quiet -r requirements-peers.txt
 	@touch $@
 
-bench: .venv/dev.stamp .venv-peers/pip.stamp
-	@missed=0; for part in planner transitions pipelines loop; do \
+bench: .venv/dev.stamp .venv-peers/pip.stamp fake-nvml
+	@missed=0; for part in planner transitions pipelines loop nvml; do \
 	  $(BIN)/python benchmarks/bench_$$part.py || missed=1; done; exit $$missed
 
 figure: .venv/run.stamp

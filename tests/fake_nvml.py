@@ -52,12 +52,11 @@ class DriverMaker(Protocol):
 
 @pytest.fixture(scope="session")
 def fake_library() -> Path:
-    """The library, built if it is missing or older than its sources."""
+    """The library, built anew by its Makefile where anything that it is made of has changed."""
     if not sys.platform.startswith("linux"):
         pytest.skip("the fake NVIDIA driver is a Linux library")
-    library = BUILD / LIBRARY_NAME
-    _build(library)
-    return library
+    _build()
+    return BUILD / LIBRARY_NAME
 
 
 @pytest.fixture
@@ -107,15 +106,13 @@ def _hide_gpus(harness: FakeDriver, folder: Path) -> None:
         harness.fail(function, DRIVER_NOT_LOADED)
 
 
-def _build(library: Path) -> None:
+def _build() -> None:
     """Build it, one test process at a time."""
     import fcntl
 
     BUILD.mkdir(parents=True, exist_ok=True)
     with (BUILD / "building.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _is_stale(library):
-            return
         done = subprocess.run(
             ["make", "-s", "-C", str(SOURCES), f"PYTHON={sys.executable}", f"OUT={BUILD}"],
             env={name: text for name, text in os.environ.items() if name != "LD_LIBRARY_PATH"},
@@ -124,18 +121,3 @@ def _build(library: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, f"the fake driver does not build:\n{done.stderr}"
-        library.touch()
-
-
-def _is_stale(library: Path) -> bool:
-    if not library.exists():
-        return True
-    simulator = REPOSITORY / "src" / "joulewise" / "simulator"
-    sources = [
-        *SOURCES.glob("*.*"),
-        SOURCES / "Makefile",
-        *(simulator / "data").glob("*.json"),
-        *(simulator / f"{name}.py" for name in ("boards", "sensors", "thermal", "spec")),
-    ]
-    built_at = library.stat().st_mtime
-    return any(source.stat().st_mtime > built_at for source in sources)

@@ -236,6 +236,9 @@ void board_sync(device_t *device) {
 
 void board_run(device_t *device, const fakenvml_step_t *steps, uint32_t step_count, pid_t pid) {
   memcpy(device->steps, steps, step_count * sizeof *steps);
+  int64_t rest_ps = device->now_ps - device->idle_since_ps, wake_ps = ps_of_s(device->knobs.wake_s);
+  if (!device->step_count)
+    device->woken_ps = device->now_ps - (rest_ps < wake_ps ? wake_ps - rest_ps : 0);
   device->runner_pid = pid;
   device->step_count = step_count;
   device->at_step = device->done_in_step = 0;
@@ -243,11 +246,13 @@ void board_run(device_t *device, const fakenvml_step_t *steps, uint32_t step_cou
   device->launch_count = device->iteration_count = 0;
   device->launch_start_ps = device->iteration_start_ps = device->now_ps;
   device->program_cycles_start = device->sm_cycles;
+  board_enter(device);
 }
 
 void board_enter(device_t *device) { clocks_enter(device, state_profile()); }
 
 void board_stop(device_t *device) {
+  if (device->step_count) device->idle_since_ps = device->now_ps;
   device->step_count = 0;
   device->runner_pid = 0;
   device->launch_count = device->iteration_count = 0;
@@ -264,6 +269,7 @@ void board_begin(device_t *device, const profile_t *p) {
   device->limit_mw = device->limit_in_force_mw = (unsigned)lround(p->default_power_limit_w * 1000);
   device->time_ratio = device->power_ratio = device->left_ratio = 1.0;
   device->is_persistent = 1;
+  device->idle_since_ps = -NEVER_PS / 2;
   clocks_enter(device, p);
   double idle_w = physics_idle_w(p, device->setting.sm_rest_mhz, device->setting.rest_memory);
   device->temp_c = device->knobs.ambient_c + p->resistance_c_per_w * idle_w;

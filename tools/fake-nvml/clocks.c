@@ -5,6 +5,9 @@
 
 #include "board.h"
 #include "nvml_types.h"
+#include "physics.h"
+
+#define WAKE_STEP_COUNT 32
 
 /* ---- rounding ----------------------------------------------------------------------------- */
 
@@ -42,6 +45,15 @@ unsigned clocks_memory_state(const profile_t *profile, unsigned clock_mhz) {
   return profile->memory_state_count - 1;
 }
 
+unsigned clocks_listed_at(const profile_t *profile, double clock_mhz) {
+  unsigned found = profile->sm_clocks_mhz[0];
+  for (unsigned i = 1; i < profile->sm_clock_count; i++) {
+    if (profile->sm_clocks_mhz[i] > clock_mhz * (1.0 + 1e-9)) break;
+    found = profile->sm_clocks_mhz[i];
+  }
+  return found;
+}
+
 /* ---- what holds now ----------------------------------------------------------------------- */
 
 unsigned clocks_enforced_limit_mw(const device_t *device) {
@@ -60,6 +72,35 @@ static void add_ceiling(setting_t *setting, double ceiling_mhz, unsigned reasons
   setting->ceiling_reasons = reasons;
 }
 
+/* A moment at which a clock that wanders or wakes may move. */
+static void consider(device_t *device, int64_t at_ps) {
+  if (at_ps < device->next_event_ps) device->next_event_ps = at_ps;
+}
+
+/* After a rest the clock rises step by step from where it rests; after a short one from above. */
+static void wake(device_t *device, const profile_t *p, double target_mhz) {
+  int64_t wake_ps = ps_of_s(device->knobs.wake_s), since_ps = device->now_ps - device->woken_ps;
+  if (!device->step_count || wake_ps <= 0 || since_ps >= wake_ps) return;
+  double rest_mhz = device->setting.sm_rest_mhz;
+  int64_t step = since_ps * WAKE_STEP_COUNT / wake_ps;
+  double risen = (double)step / WAKE_STEP_COUNT;
+  double clock_mhz = rest_mhz + risen * (target_mhz - rest_mhz);
+  add_ceiling(&device->setting, clocks_listed_at(p, clock_mhz), 0);
+  consider(device, device->woken_ps + ((step + 1) * wake_ps - 1) / WAKE_STEP_COUNT + 1);
+}
+
+/* Regulation lets the clock fall by a step of the grid now and then, by its own lights. */
+static void dither(device_t *device, const profile_t *p, double target_mhz) {
+  int64_t dither_ps = ps_of_s(device->knobs.dither_s);
+  if (!device->step_count || dither_ps <= 0) return;
+  int64_t slot = device->now_ps / dither_ps;
+  uint64_t luck = ((uint64_t)slot * MAX_DEVICES + device->index + 1) * 0x9e3779b97f4a7c15ull;
+  luck = (luck ^ luck >> 29) * 0xbf58476d1ce4e5b9ull;
+  unsigned below_mhz = clocks_listed_at(p, clocks_listed_at(p, target_mhz) - 1.0);
+  if (luck >> 63) add_ceiling(&device->setting, below_mhz, 0);
+  consider(device, (slot + 1) * dither_ps);
+}
+
 static void find_setting(device_t *device, const profile_t *p) {
   const knobs_t *knobs = &device->knobs;
   const lock_range_t *sm = &device->sm_lock, *memory = &device->memory_lock;
@@ -73,19 +114,19 @@ static void find_setting(device_t *device, const profile_t *p) {
   setting->rest_memory = setting->is_auto ? 0 : clocks_memory_state(p, memory->min_mhz);
   setting->limit_w = limit_in_force_w(device);
   if (!setting->is_auto) setting->slowdown_ratio = knobs->memory_lock_slowdown_ratio;
+  double target_mhz = physics_condition(p, setting->sm_top_mhz, setting->top_memory,
+                                        (int)setting->is_auto, setting->limit_w).target_mhz;
+  wake(device, p, target_mhz);
+  dither(device, p, target_mhz);
   add_ceiling(setting, knobs->silent_ceiling_mhz, 0);
   add_ceiling(setting, knobs->power_brake_mhz, REASON_HW_POWER_BRAKE | REASON_HW_SLOWDOWN);
   add_ceiling(setting, knobs->hw_thermal_mhz, REASON_HW_THERMAL | REASON_HW_SLOWDOWN);
   add_ceiling(setting, knobs->sync_boost_mhz, REASON_SYNC_BOOST);
 }
 
-static void consider(device_t *device, int64_t at_ps) {
-  if (at_ps < device->next_event_ps) device->next_event_ps = at_ps;
-}
-
 void clocks_enter(device_t *device, const profile_t *profile) {
-  find_setting(device, profile);
   device->next_event_ps = NEVER_PS;
+  find_setting(device, profile);
   consider(device, device->sm_change.due_ps);
   consider(device, device->memory_change.due_ps);
   consider(device, device->limit_due_ps);

@@ -19,5 +19,7 @@ unsigned clocks_enforced_limit_mw(const device_t *device);
 unsigned clocks_round_sm(const device_t *device, unsigned clock_mhz);
 unsigned clocks_round_memory(const device_t *device, unsigned clock_mhz);
 unsigned clocks_memory_state(const profile_t *profile, unsigned clock_mhz);
+/* The highest listed clock at or below; a held clock may lie a rounding error below its own. */
+unsigned clocks_listed_at(const profile_t *profile, double clock_mhz);
 
 #endif

@@ -19,6 +19,8 @@
   X(not_ready_count, 0.0)                         \
   X(ready_gap_s, 0.0)                             \
   X(silent_ceiling_mhz, 0.0)                      \
+  X(wake_s, 0.0)                                  \
+  X(dither_s, 0.0)                                \
   X(power_brake_mhz, 0.0)                         \
   X(hw_thermal_mhz, 0.0)                          \
   X(sync_boost_mhz, 0.0)                          \

@@ -199,19 +199,25 @@ static int symbolic_range(unsigned min_mhz, unsigned max_mhz, lock_range_t *rang
   return NVML_SUCCESS;
 }
 
-static int sm_range(const device_t *device, unsigned min_mhz, unsigned max_mhz,
-                    lock_range_t *range) {
-  if (is_symbol(min_mhz) || is_symbol(max_mhz)) return symbolic_range(min_mhz, max_mhz, range);
+/* What the two clocks that can be locked differ in. */
+typedef struct {
+  unsigned (*round)(const device_t *device, unsigned clock_mhz);
+  void (*want)(device_t *device, lock_range_t range, int64_t asked_ps);
+} lockable_t;
+
+static const lockable_t sm_clock = {clocks_round_sm, clocks_want_sm};
+static const lockable_t memory_clock = {clocks_round_memory, clocks_want_memory};
+
+static int listed_range(const device_t *device, const lockable_t *clock, unsigned min_mhz,
+                        unsigned max_mhz, lock_range_t *range) {
   if (!max_mhz || min_mhz > max_mhz) return NVML_ERROR_INVALID_ARGUMENT;
-  range->min_mhz = clocks_round_sm(device, min_mhz);
-  range->max_mhz = clocks_round_sm(device, max_mhz);
+  *range = (lock_range_t){clock->round(device, min_mhz), clock->round(device, max_mhz)};
   int is_exact = is_listed(min_mhz, range->min_mhz) && is_listed(max_mhz, range->max_mhz);
   return device->knobs.is_strict > 0 && !is_exact ? NVML_ERROR_FREQ_NOT_SUPPORTED : NVML_SUCCESS;
 }
 
-static int lock_sm(device_t *device, lock_range_t range) {
-  int64_t asked_ps = device->now_ps;
-  clocks_want_sm(device, range, asked_ps);
+static int lock(device_t *device, const lockable_t *clock, lock_range_t range) {
+  clock->want(device, range, device->now_ps);
   call_takes(device->knobs.set_call_s);
   return NVML_SUCCESS;
 }
@@ -220,49 +226,39 @@ NVML_API int nvmlDeviceSetGpuLockedClocks(void *handle, unsigned min_mhz, unsign
   lock_range_t range;
   DEVICE_CALL(handle);
   int code = may_change(device);
-  if (!code) code = sm_range(device, min_mhz, max_mhz, &range);
-  if (!code) code = lock_sm(device, range);
+  if (!code)
+    code = is_symbol(min_mhz) || is_symbol(max_mhz)
+               ? symbolic_range(min_mhz, max_mhz, &range)
+               : listed_range(device, &sm_clock, min_mhz, max_mhz, &range);
+  if (!code) code = lock(device, &sm_clock, range);
   return call_end(code);
 }
 
 NVML_API int nvmlDeviceResetGpuLockedClocks(void *handle) {
   DEVICE_CALL(handle);
   int code = may_change(device);
-  if (!code) code = lock_sm(device, (lock_range_t){0});
+  if (!code) code = lock(device, &sm_clock, (lock_range_t){0});
   return call_end(code);
 }
 
-static int memory_range(const device_t *device, unsigned min_mhz, unsigned max_mhz,
-                        lock_range_t *range) {
-  if (!max_mhz || min_mhz > max_mhz) return NVML_ERROR_INVALID_ARGUMENT;
-  range->min_mhz = clocks_round_memory(device, min_mhz);
-  range->max_mhz = clocks_round_memory(device, max_mhz);
-  int is_exact = is_listed(min_mhz, range->min_mhz) && is_listed(max_mhz, range->max_mhz);
-  return device->knobs.is_strict > 0 && !is_exact ? NVML_ERROR_FREQ_NOT_SUPPORTED : NVML_SUCCESS;
-}
-
-static int lock_memory(device_t *device, lock_range_t range) {
-  int64_t asked_ps = device->now_ps;
-  clocks_want_memory(device, range, asked_ps);
-  call_takes(device->knobs.set_call_s);
-  return NVML_SUCCESS;
+static int may_change_memory(device_t *device) {
+  int code = may_change(device);
+  return !code && (int)device->knobs.memory_lock == 1 ? NVML_ERROR_NOT_SUPPORTED : code;
 }
 
 NVML_API int nvmlDeviceSetMemoryLockedClocks(void *handle, unsigned min_mhz, unsigned max_mhz) {
   lock_range_t range;
   DEVICE_CALL(handle);
-  int code = may_change(device);
-  if (!code && (int)device->knobs.memory_lock == 1) code = NVML_ERROR_NOT_SUPPORTED;
-  if (!code) code = memory_range(device, min_mhz, max_mhz, &range);
-  if (!code) code = lock_memory(device, range);
+  int code = may_change_memory(device);
+  if (!code) code = listed_range(device, &memory_clock, min_mhz, max_mhz, &range);
+  if (!code) code = lock(device, &memory_clock, range);
   return call_end(code);
 }
 
 NVML_API int nvmlDeviceResetMemoryLockedClocks(void *handle) {
   DEVICE_CALL(handle);
-  int code = may_change(device);
-  if (!code && (int)device->knobs.memory_lock == 1) code = NVML_ERROR_NOT_SUPPORTED;
-  if (!code) code = lock_memory(device, (lock_range_t){0});
+  int code = may_change_memory(device);
+  if (!code) code = lock(device, &memory_clock, (lock_range_t){0});
   return call_end(code);
 }
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "board.h"
+#include "clocks.h"
 #include "nvml_types.h"
 #include "physics.h"
 
@@ -29,22 +30,12 @@ static uint64_t bits(double value) {
   return word;
 }
 
-/* The highest listed clock at or below; a held clock may lie a rounding error below its own. */
-static unsigned listed_at(const profile_t *profile, double clock_mhz) {
-  unsigned found = profile->sm_clocks_mhz[0];
-  for (unsigned i = 1; i < profile->sm_clock_count; i++) {
-    if (profile->sm_clocks_mhz[i] > clock_mhz * (1.0 + 1e-9)) break;
-    found = profile->sm_clocks_mhz[i];
-  }
-  return found;
-}
-
 static operation_t idle_operation(const profile_t *profile, const setting_t *setting) {
   double sm_mhz = fmin(setting->sm_rest_mhz, physics_ceiling_mhz(profile, setting->rest_memory));
   return (operation_t){
       .power_w = physics_idle_w(profile, sm_mhz, setting->rest_memory),
       .sm_ghz = sm_mhz / 1000.0,
-      .sm_clock_mhz = listed_at(profile, sm_mhz),
+      .sm_clock_mhz = clocks_listed_at(profile, sm_mhz),
       .mem_clock_mhz = profile->memory_states[setting->rest_memory].clock_mhz,
       .reasons = REASON_GPU_IDLE,
   };
@@ -77,7 +68,7 @@ static operation_t running_operation(const profile_t *profile, const fakenvml_ke
       .time_ps = steady.time_s * PS_PER_S,
       .power_w = steady.power_w,
       .sm_ghz = steady.sm_clock_ghz,
-      .sm_clock_mhz = listed_at(profile, steady.sm_clock_ghz * 1000.0),
+      .sm_clock_mhz = clocks_listed_at(profile, steady.sm_clock_ghz * 1000.0),
       .mem_clock_mhz = memory->clock_mhz,
       .reasons = reasons,
       .tensor_ratio = steady.compute_s / steady.time_s,

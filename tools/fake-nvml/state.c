@@ -196,9 +196,20 @@ int state_require(void) {
   return code;
 }
 
+/* A process that was killed while it held the mutex may have left a step of time half done: its
+ * energy counted and its time not, or its time and not its launches. That is one step, up to the
+ * next look of a sensor, and nobody can tell which half; what would lead astray is put right. */
+static void go_on_after_a_death(void) {
+  for (unsigned i = 0; i < state->device_count; i++) {
+    device_t *device = &state->devices[i];
+    if (device->at_step >= device->step_count) device->at_step = 0;
+  }
+}
+
 void state_lock(void) {
-  /* A process that died while it held the mutex left every number whole; go on from there. */
-  if (pthread_mutex_lock(&state->mutex) == EOWNERDEAD) pthread_mutex_consistent(&state->mutex);
+  if (pthread_mutex_lock(&state->mutex) != EOWNERDEAD) return;
+  go_on_after_a_death();
+  pthread_mutex_consistent(&state->mutex);
 }
 
 void state_unlock(void) { pthread_mutex_unlock(&state->mutex); }

@@ -71,6 +71,7 @@ typedef struct {
   lock_change_t sm_change, memory_change;
   unsigned limit_mw, limit_in_force_mw;
   int64_t limit_due_ps, stalled_until_ps;
+  int64_t idle_since_ps, woken_ps; /* where a waking clock is measured from */
   int is_persistent;
   foreign_lock_t foreign_locks[MAX_FOREIGN_LOCKS];
   unsigned foreign_lock_count;
@@ -94,7 +95,7 @@ typedef struct {
   /* Sensors. */
   meter_t instant_meter, average_meter;
   int64_t counter_period_ps, next_tick_ps, next_sampled_ps;
-  double counter_j, ticked_at_j, sampled_at_j, module_extra_j;
+  double counter_j, ticked_at_j, sampled_at_j;
   int64_t module_since_ps;
   double util_busy_s, util_dram_s;
   int64_t util_since_ps;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -30,7 +31,7 @@ from joulewise.device.nvml_readings import (
     superchip,
     temperature,
 )
-from joulewise.device.nvml_string import NvmlOptions, parse_nvml
+from joulewise.device.nvml_string import NvmlOptions, options_here
 from joulewise.device.nvml_ticks import EnergyTicks
 from joulewise.device.nvml_values import clock_mhz, event_reasons, power_w, temperature_c
 from joulewise.device.real_time import MonotonicTimer
@@ -49,7 +50,8 @@ def open_nvml(
     """Open an NVIDIA GPU; reads only, and sets nothing.
 
     Args:
-        device: such as `nvml:0`, `nvml:GPU-4ad1,memory_lock=on`; see `nvml_string`.
+        device: such as `nvml:0`, `nvml:GPU-4ad1,memory_lock=on`; see `nvml_string`. `nvml` alone
+            is the GPU that CUDA_VISIBLE_DEVICES names, where it names one; else the only one.
         timer: the time that the GPU lives in; `None` for that of the machine.
         caveats: what is doubtful of all that will be read from it, beside its own doubts.
 
@@ -58,7 +60,7 @@ def open_nvml(
         NotSupported: no usable driver, no GPU, or a MIG instance.
         DeviceLost: the GPU no longer answers.
     """
-    options = parse_nvml(device)
+    options = options_here(device, os.environ)
     timer = MonotonicTimer() if timer is None else timer
     return NvmlGpu(find_gpu(options, timer.sleep), options, timer, caveats)
 
@@ -167,6 +169,18 @@ class NvmlGpu:
             event_reasons=event_reasons(reasons(device).known(device.title)),
             other_process_count=self._others.count(),
             activity=self._activity.read(meters.time_s, sm_clock_mhz),
+        )
+
+    def now_s(self) -> float:
+        """Time on the clock that samples are stamped by."""
+        return self._timer.now_s()
+
+    def clocks_mhz(self) -> tuple[int | None, int | None]:
+        """The SM and the memory clock, in two calls. Raises DeviceLost, DeviceError."""
+        device = self._device
+        return (
+            clock_mhz(sm_clock(device).known(device.title)),
+            clock_mhz(mem_clock(device).known(device.title)),
         )
 
     def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:

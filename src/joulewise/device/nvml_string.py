@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from joulewise.domain.errors import InputError, NotSupported
 
@@ -13,6 +14,11 @@ PREFIX = "nvml"
 OPTIONS: Mapping[str, str] = {
     "memory_lock": "`on` to let the memory clock be locked, or `off`",
 }
+
+VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
+"""Environment variable that hides GPUs from CUDA programs, though not from NVML."""
+
+ORDER_VARIABLE = "CUDA_DEVICE_ORDER"
 
 _INDEX = re.compile(r"\d{1,4}", re.ASCII)
 _UUID = re.compile(r"GPU-[0-9a-f-]*", re.IGNORECASE | re.ASCII)
@@ -94,6 +100,39 @@ def parse_nvml(device: str) -> NvmlOptions:
     )
 
 
+def options_here(device: str, environment: Mapping[str, str]) -> NvmlOptions:
+    """Read a device string; `nvml` alone means the one GPU that this environment shows to CUDA.
+
+    NVML sees every GPU whatever CUDA_VISIBLE_DEVICES says, and numbers them by PCI address. CUDA
+    does so only where CUDA_DEVICE_ORDER is PCI_BUS_ID, so any other index says nothing here; nor
+    does a list of several.
+
+    Raises:
+        InputError: as `parse_nvml` does.
+        NotSupported: a MIG instance, named here or there.
+    """
+    options = parse_nvml(device)
+    if options.selector is not None:
+        return options
+    visible = visible_selectors(environment.get(VISIBLE_VARIABLE, ""))
+    for selector in filter(_is_mig, visible):
+        raise _mig_refused(f"{selector}, which {VISIBLE_VARIABLE} names,")
+    is_by_address = environment.get(ORDER_VARIABLE) == "PCI_BUS_ID"
+    if len(visible) != 1 or (is_index(visible[0]) and not is_by_address):
+        return options
+    return replace(options, selector=visible[0])
+
+
+def visible_selectors(text: str) -> tuple[str, ...]:
+    """What CUDA_VISIBLE_DEVICES names: indices, UUIDs or their beginnings, MIG instances.
+
+    As CUDA does, everything from the first entry on that is none of these is passed over
+    (https://docs.nvidia.com/cuda/cuda-c-programming-guide, environment variables).
+    """
+    entries = (entry.strip() for entry in text.split(","))
+    return tuple(takewhile(lambda e: is_index(e) or is_uuid(e) or _is_mig(e), entries))
+
+
 _HINT = (
     "Write nvml:INDEX, nvml:GPU-UUID (its beginning will do) or nvml:PCI-ID, as in nvml:0, "
     "nvml:GPU-4ad1 or nvml:01:00.0, and nvml alone where there is one GPU; "
@@ -102,18 +141,26 @@ _HINT = (
 
 
 def _check_selector(device: str, selector: str) -> None:
-    if selector.upper().startswith("MIG-"):
-        raise NotSupported(
-            f"{selector} is a MIG instance, and all instances of a GPU share one clock, one power "
-            "limit and one energy counter",
-            hint="Name the GPU itself by its GPU- UUID, and use it while no other instance works.",
-        )
+    if _is_mig(selector):
+        raise _mig_refused(selector)
     if not (is_index(selector) or is_uuid(selector) or pci_address(selector)):
         raise InputError(
             f"{selector!r} in {device!r} is no index, UUID or PCI id of a GPU",
             field="device",
             hint=_HINT,
         )
+
+
+def _is_mig(selector: str) -> bool:
+    return selector.upper().startswith("MIG-")
+
+
+def _mig_refused(named: str) -> NotSupported:
+    return NotSupported(
+        f"{named} is a MIG instance, and all instances of a GPU share one clock, one power "
+        "limit and one energy counter",
+        hint="Name the GPU itself by its GPU- UUID, and use it while no other instance works.",
+    )
 
 
 def _is_memory_lock_allowed(device: str, parts: list[str]) -> bool:

@@ -79,6 +79,14 @@ class Gpu(Protocol):
         """Read everything once. Raises DeviceLost."""
         ...
 
+    def now_s(self) -> float:
+        """Time on the device's clock, by which samples are stamped."""
+        ...
+
+    def clocks_mhz(self) -> tuple[int | None, int | None]:
+        """The SM and the memory clock as a sample has them, and nothing else. Raises DeviceLost."""
+        ...
+
     def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
         """Wait until the energy counter moves and read right then.
 
@@ -127,10 +135,14 @@ class ClockTrace:
 class ClockTracer(Protocol):
     """Sees the clock in force from inside the GPU, finer than any reading of the driver."""
 
-    def trace(self, act: Callable[[], None], *, before_s: float, after_s: float) -> ClockTrace:
+    def trace(
+        self, act: Callable[[], None], *, before_s: float, after_s: float, warm_up_s: float = 0.0
+    ) -> ClockTrace:
         """Spin for `before_s`, call `act`, spin for `after_s` more.
 
-        Raises what `act` raises; MeasurementError where the micro-kernel cannot run.
+        Before all that it spins for `warm_up_s`, of which the trace tells nothing: a GPU that
+        idled takes a while to leave its lowest clocks. Raises what `act` raises;
+        MeasurementError where the micro-kernel cannot run.
         """
         ...
 

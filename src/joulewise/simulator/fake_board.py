@@ -140,16 +140,6 @@ class FakeBoard:
             self.driver.timer.sleep(_POLL_S)
         return progress
 
-    def pass_iterations(self, iteration_count: int) -> FakeProgress:
-        """Let time pass until so many more iterations have ended."""
-        if self.driver.is_virtual_time:
-            self.driver.run_iterations(self.device_index, iteration_count)
-            return self.progress()
-        last = self.progress().iteration_count + iteration_count
-        while (progress := self.progress()).iteration_count < last:
-            self.driver.timer.sleep(_POLL_S)
-        return progress
-
     def blur(self, noise: WindowNoise | None) -> None:
         """Apply this noise from now on; `None`: none."""
         self.driver.blur(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from joulewise.domain.errors import InputError, JoulewiseError, MeasurementError
@@ -37,6 +37,7 @@ class FakeIterations:
         """Run iterations of the kernels of this board."""
         self._board = board
 
+    @contextmanager
     def iterate(
         self,
         launches: Sequence[PlannedLaunch],
@@ -44,18 +45,8 @@ class FakeIterations:
         ask: Callable[[OperatingPoint], None],
         *,
         run: str,
-    ) -> AbstractContextManager[IterationLoop]:
-        """Run these launches over and over inside the block."""
-        return self._iterate(launches, requests, ask, run)
-
-    @contextmanager
-    def _iterate(
-        self,
-        launches: Sequence[PlannedLaunch],
-        requests: Sequence[PlannedRequest],
-        ask: Callable[[OperatingPoint], None],
-        run: str,
     ) -> Iterator[IterationLoop]:
+        """Run these launches over and over inside the block."""
         board = self._board
         check_iteration(board.operations, launches, requests)
         with board.running("the iteration", [launch.kernel for launch in launches]):

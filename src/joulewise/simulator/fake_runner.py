@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from joulewise.domain.errors import MeasurementError
 from joulewise.domain.measurement import LoopTiming
@@ -55,12 +55,9 @@ class FakeRunner:
         """Kernels that can run."""
         return self._board.operations.kernels
 
-    def loop(self, kernel: str, *, run: str) -> AbstractContextManager[KernelLoop]:
-        """Run `kernel` back to back inside the block."""
-        return self._loop(kernel, run)
-
     @contextmanager
-    def _loop(self, kernel: str, run: str) -> Iterator[KernelLoop]:
+    def loop(self, kernel: str, *, run: str) -> Iterator[KernelLoop]:
+        """Run `kernel` back to back inside the block."""
         with self._board.running(repr(kernel), (kernel,)):
             loop = FakeLoop(self._board, kernel, run)
             try:

@@ -196,6 +196,15 @@ class RecordedGpu:
         """Read what was recorded. Raises DeviceLost."""
         return self._as_recorded(self._inner.sample())
 
+    def now_s(self) -> float:
+        """Virtual time."""
+        return self._inner.now_s()
+
+    def clocks_mhz(self) -> tuple[int | None, int | None]:
+        """The SM and the memory clock as recorded. Raises DeviceLost."""
+        sample = self.sample()
+        return sample.sm_clock_mhz, sample.mem_clock_mhz
+
     def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
         """Go to the counter's next movement. Raises MeasurementError where none is recorded."""
         self._board.check()

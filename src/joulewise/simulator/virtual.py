@@ -100,6 +100,15 @@ class VirtualGpu:
         self._board.check()
         return self._board.sample()
 
+    def now_s(self) -> float:
+        """Virtual time."""
+        return seconds(self._board.now_units)
+
+    def clocks_mhz(self) -> tuple[int | None, int | None]:
+        """The SM and the memory clock. Raises DeviceLost."""
+        sample = self.sample()
+        return sample.sm_clock_mhz, sample.mem_clock_mhz
+
     def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
         """Go to the counter's next movement. Raises MeasurementError if it is too far."""
         self._board.check()
