@@ -43,6 +43,13 @@ class ChangedGpu:
     def sample(self) -> GpuSample:
         return self._change(self._gpu.sample())
 
+    def now_s(self) -> float:
+        return self._gpu.now_s()
+
+    def clocks_mhz(self) -> tuple[int | None, int | None]:
+        sample = self.sample()
+        return sample.sm_clock_mhz, sample.mem_clock_mhz
+
     def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
         if self._stuck_tick_count:
             self._stuck_tick_count -= 1

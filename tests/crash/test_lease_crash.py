@@ -72,6 +72,12 @@ class FileGpu:
             other_process_count=None,
         )
 
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    def clocks_mhz(self) -> tuple[int | None, int | None]:
+        return None, None
+
     def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
         self.wait(timeout_s)
         return self.sample()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from tests.fake_nvml import DriverMaker
+from tests.kernel_works import kernel_works
 
-from joulewise.domain.workload import Dtype, KernelKind, KernelWork
 from joulewise.simulator.fake_driver import FakeDriver
 from joulewise.simulator.fake_runner import open_fake_session_parts
 from joulewise.simulator.presets import preset
@@ -27,17 +27,7 @@ NAMES = {
     "h100-sxm": "NVIDIA H100 80GB HBM3",
     "rtx4090": "NVIDIA GeForce RTX 4090",
 }
-WORK = KernelWork(
-    kernel="gemm",
-    kind=KernelKind.GEMM,
-    dtype=Dtype.FP16,
-    flop_count=2e10,
-    traffic_bytes=1e7,
-    compute_efficiency_ratio=0.6,
-    memory_efficiency_ratio=0.8,
-    core_activity_ratio=0.3,
-    memory_activity_ratio=0.5,
-)
+(WORK,) = kernel_works({"gemm": (2e10, 1e7)}, core_activity_ratio=0.3)
 # Temperature drifts a little while a client looks.
 DRIFT_RATIO = 0.02
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 from tests.fake_nvml import DriverMaker
@@ -103,7 +104,7 @@ def test_a_dithering_clock_wanders_by_one_step_of_the_grid_about_half_of_the_tim
     clocks = clocks_mhz(driver, 0.01, 900)
     assert {BELOW_MHZ, HIGHEST_MHZ} == set(clocks)
     assert 0.35 < clocks.count(HIGHEST_MHZ) / len(clocks) < 0.65
-    moves = sum(a != b for a, b in zip(clocks, clocks[1:], strict=False))
+    moves = sum(a != b for a, b in itertools.pairwise(clocks))
     assert 100 < moves < 200
 
 

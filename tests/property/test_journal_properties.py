@@ -76,6 +76,12 @@ class ToyGpu:
             other_process_count=None,
         )
 
+    def now_s(self) -> float:
+        return 0.0
+
+    def clocks_mhz(self) -> tuple[int | None, int | None]:
+        return None, None
+
     def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
         self.wait(timeout_s)
         return self.sample()

@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kernel_works import kernel_works
 from tests.replays import change_totals, requests_for
 
 from joulewise.domain.plan import PlannedLaunch, PlannedRequest
@@ -18,27 +19,12 @@ from joulewise.domain.transition import (
     TransitionModel,
     uniform_transition,
 )
-from joulewise.domain.workload import Dtype, KernelKind, KernelWork, Pass
+from joulewise.domain.workload import Pass
 from joulewise.simulator.oracle import open_oracle
 from joulewise.simulator.virtual import open_virtual
 
-WORKS = tuple(
-    KernelWork(
-        kernel=name,
-        kind=KernelKind.OTHER,
-        dtype=Dtype.FP16,
-        flop_count=flop_count,
-        traffic_bytes=traffic_bytes,
-        compute_efficiency_ratio=0.6,
-        memory_efficiency_ratio=0.8,
-        core_activity_ratio=0.9,
-        memory_activity_ratio=0.5,
-    )
-    for name, flop_count, traffic_bytes in (
-        ("gemm", 3e12, 1e7),
-        ("copy", 1e9, 2e10),
-        ("short", 1e7, 3e9),
-    )
+WORKS = kernel_works(
+    {"gemm": (3e12, 1e7), "copy": (1e9, 2e10), "short": (1e7, 3e9)}, core_activity_ratio=0.9
 )
 POINTS = tuple(
     OperatingPoint(sm_clock_mhz=sm, mem_clock_mhz=mem) for sm in (900, 1200) for mem in (5001, 9501)

@@ -8,32 +8,17 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.kernel_works import kernel_works
 
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.session import DeviceSession
-from joulewise.domain.workload import Dtype, KernelKind, KernelWork
 from joulewise.simulator.boards import board
 from joulewise.simulator.thermal import SNAP_C, Drift
 from joulewise.simulator.virtual import open_virtual
 
 WARM_UP_S = 80.0
-WORKS = tuple(
-    KernelWork(
-        kernel=name,
-        kind=KernelKind.OTHER,
-        dtype=Dtype.FP16,
-        flop_count=flop_count,
-        traffic_bytes=traffic_bytes,
-        compute_efficiency_ratio=0.6,
-        memory_efficiency_ratio=0.8,
-        core_activity_ratio=0.9,
-        memory_activity_ratio=0.5,
-    )
-    for name, flop_count, traffic_bytes in (
-        ("gemm", 3e10, 1e7),
-        ("copy", 1e8, 2e8),
-        ("both", 4e9, 3e7),
-    )
+WORKS = kernel_works(
+    {"gemm": (3e10, 1e7), "copy": (1e8, 2e8), "both": (4e9, 3e7)}, core_activity_ratio=0.9
 )
 
 

@@ -56,6 +56,12 @@ class WatchedGpu:
         self.touches.append("sample")
         return self._gpu.sample()
 
+    def now_s(self) -> float:
+        return self._gpu.now_s()
+
+    def clocks_mhz(self) -> tuple[int | None, int | None]:
+        return self._gpu.clocks_mhz()
+
     def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
         return self._gpu.wait_for_energy_tick(timeout_s)
 

@@ -31,11 +31,16 @@ from joulewise.cli.commands import (
     tune,
     verify,
 )
-from joulewise.cli.outcome import EXIT_ERROR, error_document, print_json, stderr_console
+from joulewise.cli.outcome import (
+    EXIT_ERROR,
+    error_document,
+    notes_of,
+    print_json,
+    stderr_console,
+)
 from joulewise.cli.render import visible
 from joulewise.domain.errors import InputError, JoulewiseError
 
-_FIRST_SIGNAL_EXIT_CODE = 128
 _YES = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 app = typer.Typer(
@@ -86,28 +91,52 @@ def _root(
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; 0 done, 1 error, infeasible or wrong usage, 2 a named caveat."""
     try:
-        code = typer.main.get_command(app).main(
-            args=list(arguments), prog_name="joulewise", standalone_mode=False
-        )
+        code = _invoke(arguments)
         sys.stdout.flush()
     except JoulewiseError as error:
         return _fail(error, arguments)
     except TyperException as error:
         return _fail(_wrong_usage(error), arguments)
-    except SystemExit as end:
-        # Typer ends so when the reader of our output went away; a lease does, on SIGTERM.
-        return _fail(_STOPPED, arguments) if _is_signal(end.code) else _leave_stdout()
+    except (KeyboardInterrupt, SystemExit) as end:
+        # A lease turns other signals than SIGINT into SystemExit.
+        return _fail(_stopped(end, arguments), arguments)
     except OSError as error:
         return _fail_to_print(error, arguments)
-    if _is_signal(code):  # Typer's answer to SIGINT
-        return _fail(_STOPPED, arguments)
-    return code if isinstance(code, int) else 0
+    return code
 
 
-_STOPPED = JoulewiseError(
-    "stopped; what was measured so far is kept",
-    hint="Give the same command again, `measure` with --resume, to go on.",
-)
+def _invoke(arguments: Sequence[str]) -> int:
+    """Past Typer's own `main`, which turns SIGINT into a number and drops what was noted of it."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("joulewise", list(arguments)) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    return 0
+
+
+# What goes on where it was stopped, and how; every other command begins anew.
+_RESUMING = {
+    "measure": "Give the same command again with --resume to go on.",
+    "tune": "Give the same command again, with --out and its run folder, to go on.",
+}
+
+
+def _stopped(end: BaseException, arguments: Sequence[str]) -> JoulewiseError:
+    """What a command that a signal ended leaves behind."""
+    command = next((text for text in arguments if not text.startswith("-")), "")
+    hint = _RESUMING.get(command)
+    said = "stopped" if hint is None else "stopped; what was measured so far is kept"
+    error = JoulewiseError(said, hint=hint)
+    _hand_on_notes(end, error)
+    return error
+
+
+def _hand_on_notes(source: BaseException, target: BaseException) -> None:
+    """Notes tell what became of the clocks, whatever becomes of the error."""
+    for note in notes_of(source):
+        target.add_note(note)
 
 
 def _wrong_usage(error: TyperException) -> InputError:
@@ -120,11 +149,6 @@ def _wrong_usage(error: TyperException) -> InputError:
     )
 
 
-def _is_signal(code: object) -> bool:
-    """Whether an exit code stands for a signal, as shells count them."""
-    return isinstance(code, int) and code > _FIRST_SIGNAL_EXIT_CODE
-
-
 def _fail_to_print(error: OSError, arguments: Sequence[str]) -> int:
     """What became of our output; an error of any file is none of this function's."""
     if error.filename is not None:
@@ -133,7 +157,9 @@ def _fail_to_print(error: OSError, arguments: Sequence[str]) -> int:
     if isinstance(error, BrokenPipeError):
         return EXIT_ERROR
     reason = (error.strerror or str(error)).lower()
-    return _fail(InputError(f"the output cannot be written: {reason}"), arguments)
+    failure = InputError(f"the output cannot be written: {reason}")
+    _hand_on_notes(error, failure)
+    return _fail(failure, arguments)
 
 
 def _leave_stdout() -> int:
@@ -156,6 +182,8 @@ def _fail(error: JoulewiseError, arguments: Sequence[str]) -> int:
     console.print(visible(f"error: {error}"), markup=False)
     if error.hint:
         console.print(visible(f"hint: {error.hint}"), markup=False)
+    for note in notes_of(error):
+        console.print(visible(f"note: {note}"), markup=False)
     return EXIT_ERROR
 
 
@@ -190,7 +218,9 @@ def _mend_streams() -> None:
 def _our_fault(error: Exception) -> JoulewiseError:
     *_, frame = traceback.extract_tb(error.__traceback__)
     place = f"{Path(frame.filename).name}:{frame.lineno}"
-    return JoulewiseError(
+    ours = JoulewiseError(
         f"joulewise failed where it should not ({type(error).__name__}: {error}; {place})",
         hint="Please report it, with the command line and its input.",
     )
+    _hand_on_notes(error, ours)
+    return ours

@@ -85,11 +85,17 @@ def error_document(error: JoulewiseError) -> dict[str, object]:
         "row": error.row,
         "field": error.field,
         "hint": error.hint,
+        "notes": list(notes_of(error)),
     }
     if isinstance(error, InfeasibleBudget):
         document["status"] = Status.INFEASIBLE
         document["least_slowdown_ratio"] = error.least_slowdown_ratio
     return document
+
+
+def notes_of(error: BaseException) -> tuple[str, ...]:
+    """What was added to an error on its way: sentences on what it left behind."""
+    return tuple(getattr(error, "__notes__", ()))
 
 
 def print_json(document: Mapping[str, object]) -> None:

@@ -2,35 +2,39 @@
 
 Its existence is the message: *these knobs were touched and not yet given back*. Clock locks
 outlive the process that set them and cannot be read back, so undoing means giving every clock
-back to the driver. A power limit can be read back, so it is put back to what was found before
-the first touch. Doing either twice leaves the same state as doing it once.
+back to the driver, and only of the clocks that were touched. A power limit can be read back, so
+it is put back to what was found before the first touch, as long as it reads as one of those that
+were asked for. Doing either twice leaves the same state as doing it once.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from joulewise.control.state import unusable
 from joulewise.domain.errors import DeviceError
-from joulewise.domain.points import KnobState, OperatingPoint
+from joulewise.domain.points import KNOBS, KnobState, OperatingPoint, Touched
 from joulewise.domain.ports import Gpu
 from joulewise.store.atomic import sync_folder, write_atomically
 
 SCHEMA_VERSION = 1
 # Boards may round a power limit to whole watts.
 _SAME_LIMIT_W = 0.5
-KNOBS = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w")
+# What a journal that nobody can read may mean. Without the limit found there is none to put back.
+_ALL_CLOCKS = Touched(knobs=frozenset({"sm_clock_mhz", "mem_clock_mhz"}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalEntry:
     """Which GPU was touched, by whom, and which knobs; names as in OperatingPoint.
 
-    `found` is what could be read back of the knobs before the first touch; `None`: not known.
+    `found` is what could be read back of the knobs before the power limit was touched; `None`:
+    it was not, or not known. `asked_limits_w` are all power limits that may have been set since;
+    `None`: an older joulewise did not tell.
     """
 
     device: str
@@ -39,7 +43,15 @@ class JournalEntry:
     holder: str
     touched: tuple[str, ...] = ()
     found: KnobState | None = None
+    asked_limits_w: tuple[float, ...] | None = ()
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def left(self) -> Touched:
+        """What is to be given back."""
+        return Touched(
+            knobs=frozenset(self.touched), found=self.found, asked_limits_w=self.asked_limits_w
+        )
 
 
 def knobs_of(point: OperatingPoint) -> frozenset[str]:
@@ -62,6 +74,7 @@ def write_journal(path: Path, entry: JournalEntry) -> None:
             "holder": entry.holder,
             "touched": list(entry.touched),
             "found": None if entry.found is None else asdict(entry.found),
+            "asked_limits_w": None if entry.asked_limits_w is None else list(entry.asked_limits_w),
         },
         indent=1,
     )
@@ -84,6 +97,7 @@ def read_journal(path: Path) -> JournalEntry | None:
             holder=str(fields["holder"]),
             touched=tuple(str(knob) for knob in fields["touched"]),
             found=_found(fields.get("found")),
+            asked_limits_w=_limits_w(fields.get("asked_limits_w")),
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
@@ -94,11 +108,17 @@ def _found(fields: Mapping[str, float | None] | None) -> KnobState | None:
     if fields is None:
         return None
     limit_w = fields["power_limit_w"]
-    if limit_w is None:
-        return KnobState()
+    return KnobState() if limit_w is None else KnobState(power_limit_w=_limit_w(limit_w))
+
+
+def _limits_w(listed: Sequence[float] | None) -> tuple[float, ...] | None:
+    return None if listed is None else tuple(_limit_w(one) for one in listed)
+
+
+def _limit_w(limit_w: float) -> float:
     if not 0.0 < float(limit_w) < math.inf:
         raise ValueError(f"no power limit was ever {limit_w} W")
-    return KnobState(power_limit_w=float(limit_w))
+    return float(limit_w)
 
 
 def delete_journal(path: Path) -> None:
@@ -110,29 +130,34 @@ def delete_journal(path: Path) -> None:
         raise unusable(path, error) from error
 
 
-def give_back(gpu: Gpu, found: KnobState | None) -> None:
-    """Give every knob back, the power limit as it was found, and see that the device answers.
+def check_given_back(gpu: Gpu, left: Touched) -> None:
+    """See that the device answers, and that no power limit is left that was asked for.
 
     There is no reading back of clock locks, so an accepted reset from a device that answers
-    afterwards is all that can be known of them without load. Raises DeviceError, also where
-    the power limit reads otherwise afterwards.
+    afterwards is all that can be known of them without load. A limit that was never asked for
+    is somebody else's, and stays. Raises DeviceError.
     """
-    gpu.reset(found)
     gpu.sample()
-    if found is None or found.power_limit_w is None:
+    found_w = None if left.found is None else left.found.power_limit_w
+    if "power_limit_w" not in left.knobs or found_w is None:
         return
     left_w = gpu.knob_state().power_limit_w
-    if left_w is None or abs(left_w - found.power_limit_w) > _SAME_LIMIT_W:
-        left = "cannot be read" if left_w is None else f"is {left_w:g} W"
-        raise DeviceError(
-            f"the power limit of {gpu.identity.name} {left}, and it was {found.power_limit_w:g} W "
-            "before",
-            hint=f"Set it by hand: nvidia-smi -pl {found.power_limit_w:g}.",
-        )
+    if left_w is not None and (left_w > found_w - _SAME_LIMIT_W or not _is_asked(left_w, left)):
+        return
+    now = "cannot be read" if left_w is None else f"is {left_w:g} W"
+    raise DeviceError(
+        f"the power limit of {gpu.identity.name} {now}, and it was {found_w:g} W before",
+        hint=f"Set it by hand: nvidia-smi -pl {found_w:g}.",
+    )
+
+
+def _is_asked(limit_w: float, left: Touched) -> bool:
+    asked_w = left.asked_limits_w
+    return asked_w is None or any(abs(limit_w - one_w) <= _SAME_LIMIT_W for one_w in asked_w)
 
 
 def replay(path: Path, gpu: Gpu) -> bool:
-    """Undo what a dead holder left behind; whether there was anything to undo.
+    """Undo what a dead holder left behind; whether there was a journal of one.
 
     Raises:
         DeviceError: the device refused; the journal stays, for the next try.
@@ -140,8 +165,11 @@ def replay(path: Path, gpu: Gpu) -> bool:
     if not path.exists():
         return False
     entry = read_journal(path)
+    left = _ALL_CLOCKS if entry is None else entry.left
     try:
-        give_back(gpu, None if entry is None else entry.found)
+        if left.knobs:
+            gpu.reset(left)
+            check_given_back(gpu, left)
     except DeviceError as error:
         holder = "an earlier process" if entry is None else entry.holder
         error.add_note(f"{gpu.identity.name} was left with clocks set by {holder} ({path}).")

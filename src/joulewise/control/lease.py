@@ -6,12 +6,13 @@ import atexit
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from joulewise.control.journal import (
     JournalEntry,
+    check_given_back,
     delete_journal,
-    give_back,
     knobs_of,
     replay,
     write_journal,
@@ -25,7 +26,7 @@ from joulewise.control.state import (
     state_file,
 )
 from joulewise.domain.errors import DeviceError, JoulewiseError, NotPermitted
-from joulewise.domain.points import KnobState, OperatingPoint
+from joulewise.domain.points import OperatingPoint, Touched
 from joulewise.domain.ports import Gpu, Lease
 
 
@@ -42,15 +43,15 @@ class GpuLease:
         self._lock = lock
         self._signals = signals
         self._holder_pid = os.getpid()
-        self._touched: frozenset[str] | None = None
-        self._found: KnobState | None = None
+        self._touched = Touched(knobs=frozenset())
+        self._is_limit_ours = False
         self._has_set_clocks = False
         self._is_over = False
 
     def apply(self, point: OperatingPoint) -> None:
-        """Ask for a point; the knobs it touches are on disk before the device hears of it.
+        """Ask for a point; what it touches is on disk before the device hears of it.
 
-        With them is what was found of the knobs before the first touch.
+        That is which knobs, every power limit, and the one found before it was touched.
 
         Raises:
             DeviceError: the lease is over; NotPermitted, NotSupported or DeviceLost come from
@@ -61,17 +62,25 @@ class GpuLease:
             raise DeviceError(
                 "the lease on this GPU is over", hint="Take a new one before setting clocks."
             )
-        known = self._touched or frozenset()
-        knobs = known | knobs_of(point)
-        # Undoing needs only to know which knobs were touched, so points that touch no further
-        # knob cost no write.
-        if self._touched is None:
-            self._found = self._gpu.knob_state()
-        if self._touched is None or knobs != known:
-            write_journal(self._journal, self._entry(knobs))
-            self._touched = knobs
+        touched = self._touched_with(point)
+        # Undoing needs no more than that, so points that touch nothing new cost no write.
+        if touched != self._touched:
+            write_journal(self._journal, self._entry(touched))
+            self._touched = touched
+        self._is_limit_ours = self._is_limit_ours or point.power_limit_w is not None
         self._gpu.request(point)
+        self._is_limit_ours = point.power_limit_w is not None
         self._has_set_clocks = True
+
+    def _touched_with(self, point: OperatingPoint) -> Touched:
+        """What is touched once this point is asked for."""
+        known = self._touched
+        found, asked_w = known.found, known.asked_limits_w or ()
+        if point.power_limit_w is not None:
+            # Given back to the driver, it may have been set by somebody else since.
+            found = found if self._is_limit_ours else self._gpu.knob_state()
+            asked_w = tuple(dict.fromkeys((*asked_w, point.power_limit_w)))
+        return Touched(knobs=known.knobs | knobs_of(point), found=found, asked_limits_w=asked_w)
 
     def release(self) -> None:
         """Reset, verify, drop the journal, let go; harmless when repeated.
@@ -86,7 +95,7 @@ class GpuLease:
         self._signals.defer()
         self._is_over = True
         try:
-            if self._touched is not None:
+            if self._touched.knobs:
                 self._give_back()
         finally:
             self._lock.release()
@@ -95,22 +104,30 @@ class GpuLease:
 
     def _give_back(self) -> None:
         try:
-            give_back(self._gpu, self._found)
+            # The device knows best what it took of what was asked for.
+            self._gpu.reset()
+            check_given_back(self._gpu, self._still_touched())
         except NotPermitted:
             if self._has_set_clocks:
                 raise
             # An account that may set nothing has set nothing.
         delete_journal(self._journal)
 
-    def _entry(self, touched: frozenset[str]) -> JournalEntry:
+    def _still_touched(self) -> Touched:
+        """Without a power limit that was given back before the end."""
+        given_back = () if self._is_limit_ours else ("power_limit_w",)
+        return replace(self._touched, knobs=self._touched.knobs.difference(given_back))
+
+    def _entry(self, touched: Touched) -> JournalEntry:
         identity = self._gpu.identity
         return JournalEntry(
             device=identity.spec,
             device_name=identity.name,
             uuid=identity.uuid,
             holder=f"process {self._holder_pid}",
-            touched=tuple(sorted(touched)),
-            found=self._found,
+            touched=tuple(sorted(touched.knobs)),
+            found=touched.found,
+            asked_limits_w=touched.asked_limits_w,
         )
 
 

@@ -164,6 +164,10 @@ class FieldValue(NamedTuple):
     value: float | None
 
 
+def _no_pause(_duration_s: float) -> None:
+    """Go on at once."""
+
+
 class NvmlDevice:
     """One GPU as NVML knows it: calls by name, with this GPU's handle as first argument."""
 
@@ -173,6 +177,12 @@ class NvmlDevice:
         self.pause = pause
         self.index = index
         self.title = f"GPU {index}"
+
+    def hasty(self) -> NvmlDevice:
+        """The same GPU, asked again at once or not at all, never after a pause."""
+        hasty = NvmlDevice(self._handle, self.index, _no_pause)
+        hasty.title = self.title
+        return hasty
 
     def call(self, function: str, *arguments: object) -> Reply[Any]:
         """Call `function` for this GPU, again where a failure may pass."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from joulewise.device.nvml import NvmlDevice, Pause, call, handle_by_index, require_nvml
-from joulewise.device.nvml_reply import LOST, Reply
+from joulewise.device.nvml_reply import LOST, Code, Reply
 from joulewise.device.nvml_string import (
     NvmlOptions,
     PciAddress,
@@ -13,7 +14,13 @@ from joulewise.device.nvml_string import (
     is_uuid,
     pci_address,
 )
-from joulewise.domain.errors import DeviceLost, InputError, NotSupported
+from joulewise.domain.errors import (
+    DeviceLost,
+    InputError,
+    JoulewiseError,
+    NotPermitted,
+    NotSupported,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,39 +62,59 @@ def find_gpu(options: NvmlOptions, pause: Pause) -> FoundGpu:
     selector = options.selector
     if selector is not None and is_index(selector) and int(selector) < count:
         return _look(int(selector), pause)
-    gpus = seen_gpus(count, pause)
+    gpus, hidden = seen_gpus(count, pause)
     fitting = [gpu for gpu in gpus if selector is None or _fits(gpu, selector)]
     exact = [gpu for gpu in fitting if gpu.uuid.lower() == (selector or "").lower()]
     fitting = exact or fitting
     if len(fitting) == 1:
         return fitting[0]
     if not gpus:
-        raise DeviceLost(
-            f"none of {count} GPU(s) answers", hint="Look at the kernel log (Xid), then reboot."
-        )
-    raise _unclear(selector, fitting, gpus)
+        raise _none_answers(hidden)
+    raise _unclear(selector, fitting, gpus, hidden)
 
 
-def seen_gpus(count: int, pause: Pause) -> tuple[FoundGpu, ...]:
-    """Every GPU that answers; a lost one hides no other."""
-    found = []
+def seen_gpus(
+    count: int, pause: Pause
+) -> tuple[tuple[FoundGpu, ...], tuple[tuple[int, JoulewiseError], ...]]:
+    """Every GPU that answers, and the index of each other one with why it does not.
+
+    One that is lost, or that this account may not open, hides no other.
+    """
+    found, hidden = [], []
     for index in range(count):
         try:
             found.append(_look(index, pause))
-        except DeviceLost:
-            continue
-    return tuple(found)
+        except JoulewiseError as error:
+            hidden.append((index, error))
+    return tuple(found), tuple(hidden)
 
 
 def _look(index: int, pause: Pause) -> FoundGpu:
-    device = handle_by_index(index, pause).needed(f"GPU {index}")
+    handle = handle_by_index(index, pause)
+    if handle.code == Code.NO_PERMISSION:
+        raise NotPermitted(
+            f"GPU {index}: {handle.said}",
+            hint=f"This account may not open /dev/nvidia{index}, or whichever file is this GPU's; "
+            "look at their owner and mode, or at the device rules of the container.",
+        )
+    device = handle.needed(f"GPU {index}")
     uuid = device.call("nvmlDeviceGetUUID").needed(device.title)
-    name = device.call("nvmlDeviceGetName").known(device.title)
+    name = device.call("nvmlDeviceGetName").told(device.title)
     return FoundGpu(
         device=device,
         uuid=_text(uuid),
         name=_text(name) if name else f"NVIDIA GPU {index}",
         pci=read_pci(device),
+    )
+
+
+def _none_answers(hidden: Sequence[tuple[int, JoulewiseError]]) -> JoulewiseError:
+    """The reason that is not a loss where there is one: it can be helped."""
+    others = [error for _, error in hidden if not isinstance(error, DeviceLost)]
+    if others:
+        return others[0]
+    return DeviceLost(
+        f"none of {len(hidden)} GPU(s) answers", hint="Look at the kernel log (Xid), then reboot."
     )
 
 
@@ -114,7 +141,10 @@ def _fits(gpu: FoundGpu, selector: str) -> bool:
 
 
 def _unclear(
-    selector: str | None, fitting: list[FoundGpu], gpus: tuple[FoundGpu, ...]
+    selector: str | None,
+    fitting: list[FoundGpu],
+    gpus: tuple[FoundGpu, ...],
+    hidden: Sequence[tuple[int, JoulewiseError]],
 ) -> InputError:
     if selector is None:
         message = f"nvml names no GPU, and there are {len(gpus)}"
@@ -122,6 +152,6 @@ def _unclear(
         message = f"{selector!r} fits {len(fitting)} GPUs"
     else:
         message = f"no GPU is called {selector!r}"
-    return InputError(
-        message, field="device", hint=f"There are: {'; '.join(gpu.title for gpu in gpus)}."
-    )
+    there = f"There are: {'; '.join(gpu.title for gpu in gpus)}."
+    unseen = [f"nvml:{index} does not answer ({error.message})." for index, error in hidden]
+    return InputError(message, field="device", hint=" ".join((there, *unseen)))

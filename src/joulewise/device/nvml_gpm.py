@@ -11,14 +11,15 @@ import math
 import threading
 import weakref
 from dataclasses import dataclass, field
+from typing import Any
 
 from joulewise.device.nvml import FieldValue, GpmRequest, NvmlDevice, call
-from joulewise.device.nvml_reply import Reply
+from joulewise.device.nvml_reply import PASSING, Reply
 from joulewise.domain.measurement import GpuActivity
+from joulewise.domain.ports import Timer
 
 # nvml.h: two samples have to lie more than 100 ms apart.
-SHORTEST_S = 0.1
-_CLOCK_ERROR_S = 1e-6
+SHORTEST_S = 0.11
 _VARYING_RATIO = 0.05
 _ROUNDING_RATIO = 0.02
 # A mean clock beyond these is a counter of something else.
@@ -57,22 +58,23 @@ class _Earlier:
 class ActivityMeter:
     """Activity since an earlier reading; `None` on GPUs without GPM."""
 
-    def __init__(self, device: NvmlDevice) -> None:
+    def __init__(self, device: NvmlDevice, timer: Timer) -> None:
         """Ask whether there is GPM; nothing is switched on for it."""
         self._device = device
+        self._timer = timer
         self._lock = threading.Lock()
         self._spare: list[object] = []
         self._earlier: _Earlier | None = None
         self._request: GpmRequest | None = None
-        self.is_there = bool(gpm_support(device).known(device.title))
+        self.is_there = bool(gpm_support(device).told(device.title))
 
-    def read(self, time_s: float, sm_clock_mhz: int | None) -> GpuActivity | None:
+    def read(self, sm_clock_mhz: int | None) -> GpuActivity | None:
         """Activity since the last reading that gave one, or since the first.
 
-        `None` where there is no GPM, and within 100 ms of the last such reading.
+        `None` where there is no GPM, within 110 ms of the last such reading, and where GPM
+        fails for now.
 
         Args:
-            time_s: now.
             sm_clock_mhz: the SM clock just read, for cycles to be weighed by.
 
         Raises:
@@ -84,37 +86,50 @@ class ActivityMeter:
             earlier = self._earlier
             if earlier is not None and sm_clock_mhz is not None:
                 earlier.clocks_mhz.append(sm_clock_mhz)
-            if earlier is not None and time_s - earlier.time_s < SHORTEST_S - _CLOCK_ERROR_S:
+            if earlier is not None and self._timer.now_s() - earlier.time_s < SHORTEST_S:
                 return None
-            sample = self._take()
-            if sample is None:
+            later = self._take()
+            if later is None:
                 return None
-            clocks_mhz = [] if sm_clock_mhz is None else [sm_clock_mhz]
-            later = _Earlier(sample=sample, time_s=time_s, clocks_mhz=clocks_mhz)
+            if sm_clock_mhz is not None:
+                later.clocks_mhz.append(sm_clock_mhz)
             self._earlier = later
             return None if earlier is None else self._between(earlier, later)
 
-    def _take(self) -> object | None:
-        """A new sample; `None`, and no GPM from now on, where the driver gives none."""
+    def _take(self) -> _Earlier | None:
+        """A new sample, and when it was taken; `None` where the driver gives none."""
         sample = self._spare.pop() if self._spare else self._allocate()
-        failure = None if sample is None else self._device.failure("nvmlGpmSampleGet", sample)
-        if sample is None or (failure is not None and failure.known(self._device.title) is None):
-            self.is_there = False
+        if sample is None:
             return None
-        return sample
+        before_s = self._timer.now_s()
+        failure = self._device.failure("nvmlGpmSampleGet", sample)
+        time_s = (before_s + self._timer.now_s()) / 2
+        if failure is None:
+            return _Earlier(sample=sample, time_s=time_s)
+        self._spare.append(sample)
+        self._give_up_unless_passing(failure)
+        return None
 
     def _allocate(self) -> object | None:
-        sample: object | None = call("nvmlGpmSampleAlloc").known()
-        if sample is not None:
-            weakref.finalize(self, call, "nvmlGpmSampleFree", sample)
+        reply = call("nvmlGpmSampleAlloc")
+        if reply.code:
+            self._give_up_unless_passing(reply)
+            return None
+        sample: object = reply.value
+        weakref.finalize(self, call, "nvmlGpmSampleFree", sample)
         return sample
+
+    def _give_up_unless_passing(self, failure: Reply[Any]) -> None:
+        """Ask for GPM no more, unless it only failed for now. Raises DeviceLost."""
+        failure.told(self._device.title)
+        self.is_there = failure.code in PASSING
 
     def _between(self, earlier: _Earlier, later: _Earlier) -> GpuActivity | None:
         if self._request is None:
             self._request = GpmRequest(_METRICS)
         reply = self._request.between(earlier.sample, later.sample, self._device.pause)
         self._spare.append(earlier.sample)
-        values = reply.known(self._device.title)
+        values = reply.told(self._device.title)
         if values is None:
             return None
         by_metric = dict(zip(_METRICS, values, strict=True))

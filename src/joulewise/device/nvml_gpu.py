@@ -18,7 +18,9 @@ from joulewise.device.nvml_clocks import (
 from joulewise.device.nvml_discovery import FoundGpu, find_gpu
 from joulewise.device.nvml_gpm import ActivityMeter
 from joulewise.device.nvml_knobs import NvmlKnobs
+from joulewise.device.nvml_memory import MemoryClockSwitch
 from joulewise.device.nvml_meters import MODULE_SCOPE, MeterReader
+from joulewise.device.nvml_power_limit import no_power_limit
 from joulewise.device.nvml_processes import OtherProcesses
 from joulewise.device.nvml_readings import (
     enforced_power_limit,
@@ -38,7 +40,13 @@ from joulewise.device.real_time import MonotonicTimer
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import NotSupported
 from joulewise.domain.measurement import GpuSample
-from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint, PowerLimitRange
+from joulewise.domain.points import (
+    ClockGrid,
+    KnobState,
+    OperatingPoint,
+    PowerLimitRange,
+    Touched,
+)
 from joulewise.domain.ports import GpuIdentity, Timer
 
 _NEAREST_COUNT = 3
@@ -75,10 +83,12 @@ class NvmlGpu:
         timer: Timer,
         caveats: Sequence[Caveat] = (),
     ) -> None:
-        """Read what stays the same, and the power limit as found."""
+        """Read what stays the same."""
         device = found.device
         device.title = f"{found.name} (GPU {device.index})"
         self._device = device
+        # What is only read besides costs no waiting: a moment later it is read again.
+        self._hasty = device.hasty()
         self._options = options
         self._timer = timer
         self._uuid = found.uuid
@@ -88,9 +98,10 @@ class NvmlGpu:
             device, timer, scope=scope, greatest_limit_w=greatest_power_limit_w(device)
         )
         self._ticks = EnergyTicks(self._meters.read_energy_j, timer, gpu=device.title)
-        self._activity = ActivityMeter(device)
-        self._others = OtherProcesses(device, timer)
-        self._knobs = NvmlKnobs(device, KnobState(power_limit_w=current_power_limit_w(device)))
+        self._activity = ActivityMeter(self._hasty, timer)
+        self._others = OtherProcesses(self._hasty, timer)
+        self._memory_switch = MemoryClockSwitch(device, timer)
+        self._knobs = NvmlKnobs(device, self._memory_switch)
         self._clocks: ClockGrid | None = None
         is_fake = is_fake_library()
         self._identity = GpuIdentity(
@@ -127,8 +138,8 @@ class NvmlGpu:
     def clock_grid(self) -> ClockGrid:
         """Clocks that the device lists and takes, and its power limits up to the one found.
 
-        Memory clocks are listed only where the device string says `memory_lock=on`: without
-        it the device takes none.
+        Memory clocks are listed only where the device string says `memory_lock=on` and the
+        device switches its memory clock at once: elsewhere it takes none.
 
         Raises:
             NotSupported: it lists no SM clocks.
@@ -137,11 +148,11 @@ class NvmlGpu:
         if self._clocks is None:
             device = self._device
             mem: tuple[int, ...] = ()
-            if self._options.is_memory_lock_allowed:
+            if self._options.is_memory_lock_allowed and self._memory_switch.refusal is None:
                 mem = needed_clocks(device, listed_mem_clocks(device))
             sm = needed_clocks(device, listed_sm_clocks(device))
             self._clocks = ClockGrid(sm_clocks_mhz=sm, mem_clocks_mhz=mem)
-        limits = power_limit_range(self._device, self._knobs.found.power_limit_w)
+        limits = power_limit_range(self._device, self._knobs.found_limit_w)
         return replace(self._clocks, power_limits=limits)
 
     def knob_state(self) -> KnobState:
@@ -149,26 +160,32 @@ class NvmlGpu:
         return KnobState(power_limit_w=current_power_limit_w(self._device))
 
     def sample(self) -> GpuSample:
-        """Read everything once; about eight calls. Raises DeviceLost, DeviceError."""
-        device = self._device
+        """Read everything once; about eight calls.
+
+        The meters of energy and power have to answer. What else is read is `None` where it
+        fails in a way that may pass; other processes are those that were listed last.
+
+        Raises DeviceLost, DeviceError.
+        """
         meters = self._meters.read()
-        sm_clock_mhz = clock_mhz(sm_clock(device).known(device.title))
+        hasty, title = self._hasty, self._device.title
+        sm_clock_mhz, mem_clock_mhz = self.clocks_mhz()
         return GpuSample(
             time_s=meters.time_s,
             energy_j=meters.energy_j,
             power_w=meters.power_w,
             average_power_w=meters.average_power_w,
             sm_clock_mhz=sm_clock_mhz,
-            mem_clock_mhz=clock_mhz(mem_clock(device).known(device.title)),
-            temp_c=temperature_c(temperature(device).known(device.title)),
+            mem_clock_mhz=mem_clock_mhz,
+            temp_c=temperature_c(temperature(hasty).told(title)),
             power_capped_s=meters.power_capped_s,
             thermally_throttled_s=meters.thermally_throttled_s,
             power_braked_s=meters.power_braked_s,
             sync_boosted_s=meters.sync_boosted_s,
-            power_limit_w=power_w(enforced_power_limit(device).known(device.title)),
-            event_reasons=event_reasons(reasons(device).known(device.title)),
+            power_limit_w=power_w(enforced_power_limit(hasty).told(title)),
+            event_reasons=event_reasons(reasons(hasty).told(title)),
             other_process_count=self._others.count(),
-            activity=self._activity.read(meters.time_s, sm_clock_mhz),
+            activity=self._activity.read(sm_clock_mhz),
         )
 
     def now_s(self) -> float:
@@ -177,20 +194,20 @@ class NvmlGpu:
 
     def clocks_mhz(self) -> tuple[int | None, int | None]:
         """The SM and the memory clock, in two calls. Raises DeviceLost, DeviceError."""
-        device = self._device
-        return (
-            clock_mhz(sm_clock(device).known(device.title)),
-            clock_mhz(mem_clock(device).known(device.title)),
-        )
+        hasty, title = self._hasty, self._device.title
+        return clock_mhz(sm_clock(hasty).told(title)), clock_mhz(mem_clock(hasty).told(title))
 
     def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
         """Wait until the energy counter moves, and read everything right then.
+
+        Before that other processes are listed: windows begin and end here.
 
         Raises:
             MeasurementError: it does not move within `timeout_s`.
             NotSupported: there is no counter.
             DeviceLost: the GPU no longer answers.
         """
+        self._others.refresh()
         self._ticks.wait(timeout_s)
         return self.sample()
 
@@ -204,21 +221,38 @@ class NvmlGpu:
         self._check(point, grid)
         self._knobs.request(point, grid)
 
-    def reset(self, found: KnobState | None = None) -> None:
-        """Give every knob back. Raises NotPermitted, DeviceLost, DeviceError."""
-        self._knobs.reset(found)
+    def reset(self, touched: Touched | None = None) -> None:
+        """Give touched knobs back. Raises NotPermitted, DeviceLost, DeviceError."""
+        self._knobs.reset(touched)
 
     def _check(self, point: OperatingPoint, grid: ClockGrid) -> None:
         title = self._device.title
-        if point.mem_clock_mhz is not None and not self._options.is_memory_lock_allowed:
+        # Whatever is set here is set for all instances, whoever computes on them.
+        if not point.is_auto and partitioning(self._device).known(title):
+            raise NotSupported(
+                f"{title}: MIG is on, and all its instances share one clock and one power limit",
+                hint="Turn MIG off to set them: nvidia-smi -mig 0. Reading works as it is.",
+            )
+        if point.mem_clock_mhz is not None:
+            self._check_memory_lock()
+        _check_clock(title, "SM clock", point.sm_clock_mhz, grid.sm_clocks_mhz)
+        _check_clock(title, "memory clock", point.mem_clock_mhz, grid.mem_clocks_mhz)
+        _check_limit(title, point.power_limit_w, grid.power_limits)
+
+    def _check_memory_lock(self) -> None:
+        """Raise NotSupported where no memory clock may be locked, or none would take effect."""
+        title, refusal = self._device.title, self._memory_switch.refusal
+        if not self._options.is_memory_lock_allowed:
             raise NotSupported(
                 f"{title}: locks of the memory clock are off",
                 hint=f"Open the device as {self._identity.spec},memory_lock=on; on some GPUs "
                 "such a lock slows work at any clock, and joulewise checks that.",
             )
-        _check_clock(title, "SM clock", point.sm_clock_mhz, grid.sm_clocks_mhz)
-        _check_clock(title, "memory clock", point.mem_clock_mhz, grid.mem_clocks_mhz)
-        _check_limit(title, point.power_limit_w, grid.power_limits)
+        if refusal is not None:
+            raise NotSupported(
+                f"{title} {refusal}, so that a lock of it would not take effect",
+                hint="Leave the memory clock at auto.",
+            )
 
 
 def _caveats(
@@ -260,9 +294,7 @@ def _check_limit(title: str, limit_w: float | None, limits: PowerLimitRange | No
     if limit_w is None:
         return
     if limits is None:
-        raise NotSupported(
-            f"{title} has no power limit that can be set", hint="Leave the power limit at auto."
-        )
+        raise no_power_limit(title)
     if not limits.least_w <= limit_w <= limits.found_w:
         raise NotSupported(
             f"{title} takes no power limit of {limit_w:g} W",

@@ -6,33 +6,33 @@ import math
 import threading
 
 from joulewise.device.nvml import NvmlDevice
-from joulewise.device.nvml_clocks import current_power_limit_w
-from joulewise.device.nvml_reply import LACKING, LOST
-from joulewise.domain.errors import DeviceError, NotSupported
-from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint
+from joulewise.device.nvml_memory import MemoryClockSwitch
+from joulewise.device.nvml_power_limit import PowerLimit
+from joulewise.device.nvml_reply import LACKING
+from joulewise.domain.errors import JoulewiseError
+from joulewise.domain.points import KNOBS, ClockGrid, OperatingPoint, Touched
 
 # What goes down is set in this order, what goes up in the reverse one.
-_KNOBS = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
-_LEAST_DIFFERENCE_W = 0.001
-# Drivers may round to whole watts.
-_ROUNDING_W = 0.5
+_ORDER = ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz")
+_DOMAINS = {"sm_clock_mhz": "Gpu", "mem_clock_mhz": "Memory"}
 
 
 class NvmlKnobs:
     """The three knobs: SM clock and memory clock, as maxima, and the power limit."""
 
-    def __init__(self, device: NvmlDevice, found: KnobState) -> None:
-        """Touch nothing; `found` is what the knobs read before."""
+    def __init__(self, device: NvmlDevice, memory_switch: MemoryClockSwitch) -> None:
+        """Touch nothing."""
         self._device = device
-        self._found = found
-        self._asked: dict[str, float | None] = dict.fromkeys(_KNOBS)
+        self._memory_switch = memory_switch
+        self._limit = PowerLimit(device)
+        self._asked: dict[str, float | None] = dict.fromkeys(KNOBS)
         self._unsure: set[str] = set()
         self._lock = threading.Lock()
 
     @property
-    def found(self) -> KnobState:
-        """What the knobs read before anybody here touched them."""
-        return self._found
+    def found_limit_w(self) -> float | None:
+        """The power limit: as it reads, or as it read before it was set here. Raises DeviceLost."""
+        return self._limit.found_w
 
     def request(self, point: OperatingPoint, grid: ClockGrid) -> None:
         """Ask for a point within the grid; knobs that are as last asked for stay untouched.
@@ -53,43 +53,61 @@ class NvmlKnobs:
                 self._unsure.discard(knob)
                 self._asked[knob] = setting
 
-    def reset(self, found: KnobState | None) -> None:
-        """Give the clocks back to the driver and put the power limit back to what was found.
+    def reset(self, touched: Touched | None) -> None:
+        """Give touched knobs back, the power limit last; without `touched` what was set here.
 
-        Every knob is tried before the first failure is raised.
+        Every knob is tried before the first failure is raised, with notes of the others.
         Raises NotPermitted, DeviceLost, DeviceError.
         """
         with self._lock:
-            if found is not None and found.power_limit_w is not None:
-                self._found = found
-            replies = [
-                self._device.call("nvmlDeviceResetGpuLockedClocks"),
-                self._device.call("nvmlDeviceResetMemoryLockedClocks"),
-            ]
-            self._asked = dict.fromkeys(_KNOBS)
-            self._unsure.clear()
-            limit_w = self._found.power_limit_w
-            for reply in replies:
-                # A lock that the GPU cannot have needs no reset.
-                if reply.code and reply.code not in LACKING:
-                    if reply.code not in LOST:
-                        self._put_back(limit_w)
-                    raise reply.error(self._device.title)
-            self._put_back(limit_w)
+            knobs = self._touched() if touched is None else touched.knobs
+            failures: list[JoulewiseError] = []
+            for knob in reversed(_ORDER):
+                if knob not in knobs:
+                    continue
+                try:
+                    self._give_back(knob, touched)
+                except JoulewiseError as error:
+                    failures.append(error)
+                    self._unsure.add(knob)
+                else:
+                    self._unsure.discard(knob)
+                    self._asked[knob] = None
+        if failures:
+            for other in failures[1:]:
+                failures[0].add_note(f"Besides: {other}")
+            raise failures[0]
 
-    def _put_back(self, limit_w: float | None) -> None:
-        now_w = None if limit_w is None else current_power_limit_w(self._device)
-        if limit_w is None or now_w is None or abs(now_w - limit_w) < _LEAST_DIFFERENCE_W:
+    def _touched(self) -> frozenset[str]:
+        """What was set here and not given back."""
+        held = {knob for knob, setting in self._asked.items() if setting is not None}
+        return frozenset(held | self._unsure)
+
+    def _give_back(self, knob: str, touched: Touched | None) -> None:
+        if knob in _DOMAINS:
+            self._reset_clocks(knob)
             return
-        self._set_power_limit(limit_w)
+        found_w = None if touched is None or touched.found is None else touched.found.power_limit_w
+        if touched is None or found_w is None or self._limit.is_touched:
+            self._limit.give_back()
+        else:
+            self._limit.put_back(found_w, touched.asked_limits_w)
+
+    def _reset_clocks(self, knob: str) -> None:
+        """Give a clock back; a lock that the GPU cannot have needs no reset."""
+        if knob == "mem_clock_mhz":
+            self._memory_switch.pace()
+        reply = self._device.call(f"nvmlDeviceReset{_DOMAINS[knob]}LockedClocks")
+        if reply.code not in LACKING:
+            reply.needed(self._device.title)
 
     def _order(self, point: OperatingPoint) -> list[str]:
         """Knobs to set, in this order."""
-        settings = {knob: getattr(point, knob) for knob in _KNOBS}
+        settings = {knob: getattr(point, knob) for knob in _ORDER}
         changed = [
-            knob for knob in _KNOBS if settings[knob] != self._asked[knob] or knob in self._unsure
+            knob for knob in _ORDER if settings[knob] != self._asked[knob] or knob in self._unsure
         ]
-        changed = changed or [knob for knob in _KNOBS if settings[knob] is not None]
+        changed = changed or [knob for knob in _ORDER if settings[knob] is not None]
         lowering = [knob for knob in changed if not self._is_raised(knob, settings[knob])]
         raising = [knob for knob in changed if self._is_raised(knob, settings[knob])]
         return [*lowering, *reversed(raising)]
@@ -99,39 +117,22 @@ class NvmlKnobs:
 
     def _set(self, knob: str, setting: float | None, grid: ClockGrid) -> None:
         if knob == "power_limit_w":
-            self._limit(setting)
+            if setting is None:
+                self._limit.give_back()
+            else:
+                self._limit.ask(setting)
+        elif setting is None:
+            self._reset_clocks(knob)
         elif knob == "sm_clock_mhz":
             # From the lowest clock up, so that an idle GPU may still clock down.
-            self._set_clocks("Gpu", setting, grid.sm_clocks_mhz[0])
+            self._lock_clocks("Gpu", grid.sm_clocks_mhz[0], setting)
         else:
-            self._set_clocks("Memory", setting, setting)
+            self._memory_switch.pace()
+            self._lock_clocks("Memory", setting, setting)
 
-    def _set_clocks(self, domain: str, highest_mhz: float | None, lowest_mhz: float | None) -> None:
-        if highest_mhz is None:
-            reply = self._device.call(f"nvmlDeviceReset{domain}LockedClocks")
-        else:
-            reply = self._device.call(f"nvmlDeviceSet{domain}LockedClocks", lowest_mhz, highest_mhz)
-        reply.needed(self._device.title)
-
-    def _limit(self, limit_w: float | None) -> None:
-        wanted_w = self._found.power_limit_w if limit_w is None else limit_w
-        if wanted_w is None:
-            raise NotSupported(
-                f"{self._device.title} has no power limit that can be set",
-                hint="Leave the power limit at auto.",
-            )
-        self._set_power_limit(wanted_w)
-
-    def _set_power_limit(self, limit_w: float) -> None:
-        """Set it and read it back: of the three knobs it is the one that can be."""
-        self._device.set_power_limit(round(limit_w * 1000)).needed(self._device.title)
-        now_w = current_power_limit_w(self._device)
-        if now_w is not None and abs(now_w - limit_w) > _ROUNDING_W:
-            raise DeviceError(
-                f"{self._device.title}: asked for a power limit of {limit_w:g} W, and "
-                f"{now_w:g} W is set",
-                hint="Another controller (DCGM, a cluster's agent) may set it too; stop it.",
-            )
+    def _lock_clocks(self, domain: str, lowest_mhz: float, highest_mhz: float) -> None:
+        function = f"nvmlDeviceSet{domain}LockedClocks"
+        self._device.call(function, lowest_mhz, highest_mhz).needed(self._device.title)
 
 
 def _height(setting: float | None) -> float:

@@ -45,9 +45,13 @@ _WANTED = (
     Field.POWER_BRAKED,
     Field.SYNC_BOOSTED,
 )
+_THERMALS = frozenset({Field.SW_THERMAL, Field.HW_THERMAL})
 _POWERS = frozenset({Field.POWER_INSTANT, Field.POWER_AVERAGE})
-# A field that a driver does not know at all is an invalid argument to it.
-_LACKING_FIELD = UNTOLD | {Code.INVALID_ARGUMENT}
+# A field that a driver does not know at all is an invalid argument to it; one without data may
+# have some later.
+_LACKING_FIELD = (UNTOLD | {Code.INVALID_ARGUMENT}) - {Code.NO_DATA}
+# A field that never told anything is given up after so many readings, whatever it answers.
+_SILENT_COUNT = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +80,8 @@ class MeterReader:
         self._scope = scope
         self._greatest_limit_w = greatest_limit_w
         self._wanted: tuple[int, ...] = _WANTED
+        self._told: set[int] = set()
+        self._read_count = 0
         self._is_call_lacking: dict[str, bool] = {}
 
     def read(self) -> Meters:
@@ -95,7 +101,7 @@ class MeterReader:
             power_w=power_w(values.get(Field.POWER_INSTANT), self._greatest_limit_w),
             average_power_w=power_w(values.get(Field.POWER_AVERAGE), self._greatest_limit_w),
             power_capped_s=duration_s(values.get(Field.POWER_CAPPED)),
-            thermally_throttled_s=_thermal_s(values),
+            thermally_throttled_s=self._thermal_s(values),
             power_braked_s=duration_s(values.get(Field.POWER_BRAKED)),
             sync_boosted_s=duration_s(values.get(Field.SYNC_BOOSTED)),
         )
@@ -117,7 +123,9 @@ class MeterReader:
             self._wanted = ()
             return {}
         values = {field: value for field, (_, value) in zip(wanted, got, strict=True)}
-        if None in values.values() or Field.THERMAL in wanted:
+        if None in values.values() or self._read_count < _SILENT_COUNT:
+            # A mark for what is not known tells nothing either.
+            self._told |= {field for field, raw in values.items() if duration_s(raw) is not None}
             self._drop_lacking({field: code for field, (code, _) in zip(wanted, got, strict=True)})
         return values
 
@@ -127,10 +135,27 @@ class MeterReader:
             if code in LOST:
                 lost: Reply[float] = Reply(call=f"field {field}", code=code, text=code_text(code))
                 raise lost.error(self._device.title)
+        self._read_count += 1
         lacking = {field for field, code in codes.items() if code in _LACKING_FIELD}
-        if not {Field.SW_THERMAL, Field.HW_THERMAL} <= lacking:
+        if self._read_count >= _SILENT_COUNT:
+            lacking |= codes.keys() - self._told
+        # The sum of the two stands for the older counter.
+        if _THERMALS & self._told:
             lacking.add(Field.THERMAL)
         self._wanted = tuple(field for field in codes if field not in lacking)
+
+    def _thermal_s(self, values: dict[int, float | None]) -> float | None:
+        """Software and hardware slowdowns together; the older counter where there is neither.
+
+        A sum that loses a part and finds it again would show a slowdown that never was: it is
+        `None` unless all parts are known that are known at times.
+        """
+        fields = _THERMALS & (self._told | set(self._wanted))
+        if not fields:
+            return duration_s(values.get(Field.THERMAL))
+        parts_s = [duration_s(values.get(field)) for field in fields]
+        known_s = [part for part in parts_s if part is not None]
+        return sum(known_s) if len(known_s) == len(fields) else None
 
     def _scope_of(self, field: int) -> int:
         return self._scope if field in _POWERS else GPU_SCOPE
@@ -138,13 +163,7 @@ class MeterReader:
     def _scalar(self, function: str) -> float | None:
         if self._is_call_lacking.get(function):
             return None
-        value = self._device.number(function).known(self._device.title)
-        self._is_call_lacking[function] = value is None
+        reply = self._device.number(function)
+        value = reply.known(self._device.title)
+        self._is_call_lacking[function] = value is None and reply.code != Code.NO_DATA
         return None if value is None else float(value)
-
-
-def _thermal_s(values: dict[int, float | None]) -> float | None:
-    """Software and hardware slowdowns together; the older counter of both where it is alone."""
-    parts_s = [duration_s(values.get(field)) for field in (Field.SW_THERMAL, Field.HW_THERMAL)]
-    known_s = [part for part in parts_s if part is not None]
-    return sum(known_s) if known_s else duration_s(values.get(Field.THERMAL))

@@ -12,28 +12,42 @@ from joulewise.device.nvml_reply import Reply
 from joulewise.domain.ports import Timer
 
 # A list of processes takes milliseconds under the driver's global lock (MangoHud 2104).
-_REFRESH_S = 2.0
+_REFRESH_S = 0.5
+# Where nobody asks for a new list, samples look for themselves, and seldom: they are read in
+# the midst of what is measured.
+_OLDEST_S = 10.0
 _NO_PIDS = frozenset({0, 0xFFFFFFFF})
 
 
 class OtherProcesses:
-    """Counts compute processes that are not this one, at most every two seconds."""
+    """Counts compute processes that are not this one, by a list that is seldom read."""
 
     def __init__(self, device: NvmlDevice, timer: Timer) -> None:
         """Ask nothing yet."""
         self._device = device
         self._timer = timer
-        self._next_s = float("-inf")
+        self._read_s = float("-inf")
         self._count: int | None = None
 
     def count(self) -> int | None:
-        """Other processes; `None` where the driver does not tell. Raises DeviceLost."""
-        now_s = self._timer.now_s()
-        if now_s >= self._next_s:
-            self._next_s = now_s + _REFRESH_S
-            pids = compute_processes(self._device).known(self._device.title)
-            self._count = None if pids is None else other_process_count(pids)
+        """Other processes as listed last, within ten seconds. Raises DeviceLost.
+
+        `None` where the driver does not tell, or not now.
+        """
+        self._read(_OLDEST_S)
         return self._count
+
+    def refresh(self) -> None:
+        """List them anew, where that was not done just now. Raises DeviceLost."""
+        self._read(_REFRESH_S)
+
+    def _read(self, oldest_s: float) -> None:
+        now_s = self._timer.now_s()
+        if now_s - self._read_s < oldest_s:
+            return
+        self._read_s = now_s
+        pids = compute_processes(self._device).told(self._device.title)
+        self._count = None if pids is None else other_process_count(pids)
 
 
 def compute_processes(device: NvmlDevice) -> Reply[tuple[int, ...]]:

@@ -6,7 +6,8 @@ One policy for all calls:
 * 4: `None` for what is only read, else NotPermitted
 * 17: NotPermitted, for then the whole GPU is kept from this process
 * 15, 16, 18, 28: DeviceLost
-* 10, 27, 999: asked again a few times by `nvml.call`, then DeviceError
+* 10, 27, 999: asked again a few times by `nvml.call`, then DeviceError; `None` for what a sample
+  can do without
 """
 
 from __future__ import annotations
@@ -101,6 +102,10 @@ class Reply(Generic[T]):
         if self.code in UNTOLD:
             return None
         return self.needed(gpu)
+
+    def told(self, gpu: str = "NVML") -> T | None:
+        """The value, for what nobody depends on; `None` also where the call failed for now."""
+        return None if self.code in PASSING else self.known(gpu)
 
     def mapped(self, read: Callable[[T], V | None]) -> Reply[V]:
         """The same reply with its value, where there is one, read by `read`."""

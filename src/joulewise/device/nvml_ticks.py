@@ -34,7 +34,8 @@ class EnergyTicks:
         self._timer = timer
         self._gpu = gpu
         self._lock = threading.Lock()
-        self._is_measured = False
+        # Where the counter stood still when its period was to be measured.
+        self._still_at_j: float | None = None
         self._period_s: float | None = None
         self._period_error_s = 0.0
         self._last_tick_s: float | None = None
@@ -44,12 +45,12 @@ class EnergyTicks:
         """Time between two steps; `None` where there is no counter or it stands still.
 
         Measured at the first question, which takes nine steps, or 2 s for a counter that stands
-        still: the median of the gaps says how many steps the whole time spans.
+        still: the median of the gaps says how many steps the whole time spans. One that stood
+        still, as in deep idle, is measured again once it has moved.
         """
         with self._lock:
-            if not self._is_measured:
+            if self._period_s is None:
                 self._measure()
-                self._is_measured = True
             return self._period_s
 
     def wait(self, timeout_s: float) -> None:
@@ -103,11 +104,12 @@ class EnergyTicks:
 
     def _measure(self) -> None:
         energy_j = self._read_energy_j()
-        if energy_j is None:
+        if energy_j is None or energy_j == self._still_at_j:
             return
         ticks_s: list[float] = []
         while len(ticks_s) <= _PERIOD_STEP_COUNT:
             if not self._poll(energy_j, self._timer.now_s() + _LONGEST_PERIOD_S):
+                self._still_at_j = energy_j
                 return
             ticks_s.append(self._last_tick_s or 0.0)
             energy_j = self._energy_j()

@@ -40,14 +40,22 @@ class OperatingPoint:
 
 
 AUTO = OperatingPoint()
+KNOBS = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w")
+"""Names of the knobs, as in OperatingPoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLimitRange:
-    """Power limits that may be set: down to what the board takes, never above the one found."""
+    """Power limits that may be set: down to what the board takes, never above the one found.
+
+    `enforced_w` is the limit that was in force when the device was opened. It is lower than the
+    one set where something beside the driver, such as the management of the machine, keeps it
+    down; `None`: not known.
+    """
 
     least_w: float
     found_w: float
+    enforced_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +67,22 @@ class KnobState:
     """
 
     power_limit_w: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Touched:
+    """Knobs that somebody set and has not given back, with what a power limit is judged by.
+
+    Nothing beside `knobs` (names as in OperatingPoint) is to be given back: a lock that was
+    never touched may be somebody else's.
+    """
+
+    knobs: frozenset[str]
+    found: KnobState | None = None
+    """How the knobs read before the first touch; `None`: not known."""
+    asked_limits_w: tuple[float, ...] | None = ()
+    """Every power limit asked for: another one that is in force is somebody else's.
+    `None`: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

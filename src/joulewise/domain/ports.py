@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.measurement import GpuSample, IterationTiming, LoopTiming
 from joulewise.domain.plan import PlannedLaunch, PlannedRequest
-from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint
+from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint, Touched
 from joulewise.domain.workload import Workload
 
 Progress = Callable[[str, int, int], None]
@@ -102,17 +102,22 @@ class Gpu(Protocol):
     def request(self, point: OperatingPoint) -> None:
         """Ask for an operating point; a knob at `None` goes back to the driver.
 
-        Success means 'request installed', not 'in force'. Raises NotPermitted, NotSupported
-        (a clock not in the grid, a power limit above the one found), DeviceLost. Only `control`
-        calls this, under a lease.
+        Success means 'request installed', not 'in force'. The power limit found is what it
+        reads before this handle first sets it; none is set above that. Raises NotPermitted,
+        NotSupported (a clock not in the grid, a power limit above the one found), DeviceLost.
+        Only `control` calls this, under a lease.
         """
         ...
 
-    def reset(self, found: KnobState | None = None) -> None:
-        """Give every knob back: clocks to the driver, the power limit to what was found.
+    def reset(self, touched: Touched | None = None) -> None:
+        """Give touched knobs back: clocks to the driver, the power limit to what was found.
 
-        `found` is what a journal says was found before anybody touched the device; `None`
-        stands for what this handle found when it was opened. Raises NotPermitted, DeviceLost.
+        No other knob is reset, for somebody else may have set it. A power limit is put back
+        only while it reads as one of those asked for; else it is somebody else's by now.
+
+        `touched` is what a journal says of a holder that is gone; `None` stands for what this
+        handle touched itself, and does nothing where that is nothing. Raises NotPermitted,
+        DeviceLost.
         """
         ...
 

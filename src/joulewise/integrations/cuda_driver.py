@@ -49,10 +49,13 @@ class CudaDriver:
         (self.stamp,) = self._call("cuModuleGetFunction", module, b"stamp")
 
     def _find(self, uuid: str) -> Any:  # noqa: ANN401 - a handle of the driver's
+        # The plain name is the second version's where there is no other any more.
+        newer, plain = "cuDeviceGetUuid_v2", "cuDeviceGetUuid"
+        uuid_function = newer if hasattr(self._driver, newer) else plain
         (count,) = self._call("cuDeviceGetCount")
         for number in range(int(count)):
             (device,) = self._call("cuDeviceGet", number)
-            (found,) = self._call("cuDeviceGetUuid_v2", device)
+            (found,) = self._call(uuid_function, device)
             if uuid_text(bytes(found.bytes)) == uuid:
                 return device
         raise NotSupported(
@@ -75,7 +78,7 @@ class CudaDriver:
         return int(count)
 
     def mapped_words(self, word_count: int) -> tuple[NDArray[np.uint64], int]:
-        """Zeros that host and GPU both see, and their address on the GPU; kept to the end."""
+        """Zeros that host and GPU both see, and their address on the GPU; kept until freed."""
         flags = _HOST_ALLOC_PORTABLE | _HOST_ALLOC_DEVICE_MAP
         (host,) = self._call("cuMemHostAlloc", word_count * _WORD_BYTES, flags)
         (address,) = self._call("cuMemHostGetDevicePointer", host, 0)
@@ -83,6 +86,10 @@ class CudaDriver:
         words: NDArray[np.uint64] = np.ctypeslib.as_array(buffer)
         words[:] = 0
         return words, int(address)
+
+    def free_words(self, words: NDArray[np.uint64]) -> None:
+        """Give back what `mapped_words` gave; nothing may read or write it any more."""
+        self._call("cuMemFreeHost", words.ctypes.data)
 
     def launch(
         self, kernel: object, block_count: int, stream: int, arguments: Sequence[tuple[int, type]]
@@ -98,9 +105,15 @@ class CudaDriver:
         self._call("cuStreamSynchronize", stream)
 
     def _call(self, name: str, *arguments: object) -> Sequence[Any]:
-        """Call, and check the code that every function returns first."""
+        """Call, and check the code that every function returns first.
+
+        Raises NotSupported for a function that the binding lacks, MeasurementError.
+        """
         results: list[Any]
-        code, *results = getattr(self._driver, name)(*arguments)
+        function = getattr(self._driver, name, None)
+        if function is None:
+            raise NotSupported(f"this cuda-bindings has no {name}", hint=_HINT)
+        code, *results = function(*arguments)
         if int(code) != 0:
             raise MeasurementError(
                 f"CUDA's {name} failed: {getattr(code, 'name', code)}",

@@ -1,7 +1,8 @@
 """The two tiny kernels that read a GPU's own clocks, as PTX text for the driver to compile.
 
-`clock64` counts SM cycles, `globaltimer` nanoseconds; on many GPUs the latter moves in steps of
-about a microsecond. PTX for compute capability 7.0 runs on it and all later ones.
+`clock64` counts SM cycles, `globaltimer` nanoseconds; the latter moves in steps, which are about
+a microsecond on many GPUs and a millisecond on some. PTX for compute capability 7.0 runs on it
+and all later ones.
 """
 
 from __future__ import annotations
@@ -51,18 +52,22 @@ done:
     ret;
 }
 
-// Writes one pair (globaltimer, clock64), that of the first SM: each SM counts for itself.
-.visible .entry stamp(.param .u64 record)
+// Writes one pair (globaltimer, clock64) for every SM that it runs on, for each counts for itself.
+// Where two blocks share an SM their pairs may mix; they are microseconds apart.
+.visible .entry stamp(.param .u64 records, .param .u32 capacity)
 {
-    .reg .pred %is_other;
-    .reg .u32 %sm;
-    .reg .u64 %record, %time, %cycle;
+    .reg .pred %is_beyond;
+    .reg .u32 %sm, %capacity;
+    .reg .u64 %record, %offset, %time, %cycle;
 
     mov.u32 %sm, %smid;
-    setp.ne.u32 %is_other, %sm, 0;
-    @%is_other bra done;
-    ld.param.u64 %record, [record];
+    ld.param.u32 %capacity, [capacity];
+    setp.ge.u32 %is_beyond, %sm, %capacity;
+    @%is_beyond bra done;
+    ld.param.u64 %record, [records];
     cvta.to.global.u64 %record, %record;
+    mul.wide.u32 %offset, %sm, 16;
+    add.u64 %record, %record, %offset;
     mov.u64 %time, %globaltimer;
     mov.u64 %cycle, %clock64;
     st.volatile.global.u64 [%record+8], %cycle;

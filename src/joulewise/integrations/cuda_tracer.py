@@ -7,31 +7,72 @@ assemble, and what happens to the readings is tested on made ones.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulewise.domain.errors import MeasurementError
 from joulewise.domain.ports import ClockTrace, Timer
-from joulewise.integrations.cuda_driver import CudaDriver
 
 _S_PER_NS = 1e-9
 _MHZ_PER_CYCLE_PER_NS = 1e3
 _STEP_NS = 20_000
+# Times are mapped by so many of the last readings, for the two clocks drift apart.
+_MAPPED_COUNT = 10_000
 _FEWEST_PAIRS_COUNT = 50
 _START_TIMEOUT_S = 2.0
 # A call that blocks for longer than this fills the room, and the trace is refused.
 _LONGEST_CALL_S = 5.0
-_STAMP_BLOCKS_PER_SM_COUNT = 4
-_STAMP_TIMEOUT_S = 5.0
-_STAMP_POLL_S = 0.001
+# SMs are numbered below this; those beyond are not looked at.
+_MOST_SMS_COUNT = 512
+_STAMPS_COUNT = 16
+
+
+class MicroKernels(Protocol):
+    """Launches the two kernels of `cuda_ptx`; see `CudaDriver`."""
+
+    spin: object
+    stamp: object
+
+    def enter(self) -> None:
+        """Make what this thread launches go to the GPU."""
+        ...
+
+    def new_stream(self) -> int:
+        """A stream of its own."""
+        ...
+
+    def sm_count(self) -> int:
+        """Streaming multiprocessors of the GPU."""
+        ...
+
+    def mapped_words(self, word_count: int) -> tuple[NDArray[np.uint64], int]:
+        """Zeros that host and GPU both see, and their address on the GPU."""
+        ...
+
+    def free_words(self, words: NDArray[np.uint64]) -> None:
+        """Give them back."""
+        ...
+
+    def launch(
+        self, kernel: object, block_count: int, stream: int, arguments: Sequence[tuple[int, type]]
+    ) -> None:
+        """Queue so many blocks of one thread."""
+        ...
+
+    def wait(self, stream: int) -> None:
+        """Wait for what is queued on a stream so far."""
+        ...
 
 
 class CudaTracer:
     """A `ClockTracer` by one thread that writes (globaltimer, clock64) into mapped memory."""
 
-    def __init__(self, driver: CudaDriver, timer: Timer) -> None:
+    def __init__(self, driver: MicroKernels, timer: Timer) -> None:
         """Nothing runs before the first trace; `timer` is the host's clock of the traces."""
         self._driver = driver
         self._timer = timer
@@ -40,16 +81,19 @@ class CudaTracer:
         self._words: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
         self._address = 0
 
-    def trace(self, act: Callable[[], None], *, before_s: float, after_s: float) -> ClockTrace:
+    def trace(
+        self, act: Callable[[], None], *, before_s: float, after_s: float, warm_up_s: float = 0.0
+    ) -> ClockTrace:
         """Spin, call `act`, spin on.
 
         Raises what `act` raises; MeasurementError where the micro-kernel does not start or
         its readings ran out of room.
         """
-        records = self._room(before_s + after_s + _START_TIMEOUT_S + _LONGEST_CALL_S)
+        spin_s = warm_up_s + before_s
+        records = self._room(spin_s + after_s + _START_TIMEOUT_S + _LONGEST_CALL_S)
         self._start(len(records))
         try:
-            first_s = self._first_s(records, before_s)
+            first_s = self._first_s(records, spin_s)
             asked_s = self._timer.now_s()
             act()
             returned_s = self._timer.now_s()
@@ -63,12 +107,22 @@ class CudaTracer:
                 "the micro-kernel that traces the clock ended too soon",
                 hint=f"The call took {returned_s - asked_s:.1f} s; trace for less time.",
             )
-        return ClockTrace(times_s=times_s, cycles=cycles, asked_s=asked_s, returned_s=returned_s)
+        is_warm = times_s >= asked_s - before_s
+        return ClockTrace(
+            times_s=times_s[is_warm],
+            cycles=cycles[is_warm],
+            asked_s=asked_s,
+            returned_s=returned_s,
+        )
 
     def _room(self, duration_s: float) -> NDArray[np.uint64]:
-        """Zeroed room for the records of that long; (N, 2)."""
-        word_count = 2 * int(duration_s / (_STEP_NS * _S_PER_NS))
+        """Zeroed room for the records of that long; (N, 2). Nothing writes there by now."""
+        word_count = 2 * math.ceil(duration_s / (_STEP_NS * _S_PER_NS))
         if self._words.size < word_count:
+            self._driver.enter()
+            former, self._words = self._words, np.empty(0, dtype=np.uint64)
+            if former.size:
+                self._driver.free_words(former)
             self._words, self._address = self._driver.mapped_words(word_count)
         self._words[:] = 0
         return self._words.reshape(-1, 2)
@@ -84,66 +138,83 @@ class CudaTracer:
         )
         self._driver.launch(self._driver.spin, 1, self._stream, arguments)
 
-    def _first_s(self, records: NDArray[np.uint64], before_s: float) -> float:
-        """Look at records as they appear until `before_s` is over: when the first was taken."""
-        seen: list[tuple[float, int]] = []
+    def _first_s(self, records: NDArray[np.uint64], spin_s: float) -> float:
+        """Look at records as they appear until `spin_s` is over: when the first was taken.
+
+        The time comes after the look: taken before it, it could lie before the record's own
+        where this thread was held up in between.
+        """
+        seen: deque[tuple[float, int]] = deque(maxlen=_MAPPED_COUNT)
+        looked_count = latest_ns = 0
         begun_s = now_s = self._timer.now_s()
-        while len(seen) < _FEWEST_PAIRS_COUNT or now_s - begun_s < before_s:
+        while len(seen) < _FEWEST_PAIRS_COUNT or now_s - begun_s < spin_s:
+            gpu_ns = int(records[looked_count, 0]) if looked_count < len(records) else 0
             now_s = self._timer.now_s()
-            if records[len(seen), 0]:
-                seen.append((now_s, int(records[len(seen), 0])))
-            elif now_s - begun_s > before_s + _START_TIMEOUT_S:
+            if gpu_ns:
+                looked_count += 1
+                begun_s = begun_s if seen else now_s
+            elif now_s - begun_s > spin_s + _START_TIMEOUT_S:
                 raise MeasurementError(
                     "the micro-kernel that traces the clock did not start",
                     hint="Look whether another program keeps the GPU busy.",
                 )
-        return first_record_s(seen)
+            # Of records within one step of the GPU's timer only the first tells when it moved.
+            if gpu_ns > latest_ns:
+                latest_ns = gpu_ns
+                seen.append((now_s, gpu_ns))
+        return first_record_s(seen) - (seen[0][1] - int(records[0, 0])) * _S_PER_NS
 
 
 class SmClock:
     """The mean SM clock between two moments of a stream, from cycles and nanoseconds."""
 
-    def __init__(self, driver: CudaDriver, timer: Timer) -> None:
+    def __init__(self, driver: MicroKernels) -> None:
         """Nothing runs before the first stamp."""
         self._driver = driver
-        self._timer = timer
-        self._block_count = _STAMP_BLOCKS_PER_SM_COUNT * driver.sm_count()
-        words, self._address = driver.mapped_words(4)
-        self._records = words.reshape(2, 2)
+        self._block_count = driver.sm_count()
+        words, self._address = driver.mapped_words(_STAMPS_COUNT * _MOST_SMS_COUNT * 2)
+        self._stamps = words.reshape(_STAMPS_COUNT, _MOST_SMS_COUNT, 2)
+        self._unused = list(range(_STAMPS_COUNT))
 
-    def begin(self, stream: int) -> None:
-        """Stamp the begin, in the order of the stream."""
-        self._stamp(0, stream)
+    def stamp(self, stream: int) -> int | None:
+        """Queue a stamp, and return its number; `None` where too many are in use.
 
-    def end_mhz(self, stream: int) -> float | None:
-        """Stamp the end and wait for it; `None` where a stamp is missing."""
-        self._stamp(1, stream)
-        deadline_s = self._timer.now_s() + _STAMP_TIMEOUT_S
-        while not self._records[1, 0] and self._timer.now_s() < deadline_s:
-            self._timer.sleep(_STAMP_POLL_S)
-        return mean_clock_mhz(self._records)
-
-    def _stamp(self, number: int, stream: int) -> None:
+        It is there once what was queued after it is over.
+        """
+        if not self._unused:
+            return None
+        number = self._unused.pop()
+        self._stamps[number] = 0
         self._driver.enter()
-        self._records[number] = 0
-        address = self._address + number * self._records.strides[0]
-        arguments = ((address, ctypes.c_uint64),)
+        arguments = (
+            (self._address + number * self._stamps.strides[0], ctypes.c_uint64),
+            (_MOST_SMS_COUNT, ctypes.c_uint32),
+        )
         self._driver.launch(self._driver.stamp, self._block_count, stream, arguments)
+        return number
+
+    def mean_mhz(self, first: int, last: int) -> float | None:
+        """Mean clock between two stamps that are there; `None` where no SM wrote both."""
+        return mean_clock_mhz(self._stamps[first], self._stamps[last])
+
+    def forget(self, number: int) -> None:
+        """Drop a stamp that is there, and nobody asks for any more."""
+        self._unused.append(number)
 
 
-def first_record_s(pairs: Sequence[tuple[float, int]]) -> float:
-    """When the first record was taken, on the host's clock.
+def first_record_s(pairs: Iterable[tuple[float, int]]) -> float:
+    """When the first of these records was taken, on the host's clock.
 
     Args:
-        pairs: For each record from the first on, the host time (s) at which it was first seen
-            and its own GPU time (ns).
+        pairs: For each record, the host time (s) at which it was seen and its own GPU time (ns).
 
     A record is seen some time after it was taken, never before: the one that was seen the
     soonest is the nearest to the truth. GPU times count from 1970, and have no digits left for
     microseconds in seconds; so only their differences are taken.
     """
-    first_ns = pairs[0][1]
-    return min(host_s - (gpu_ns - first_ns) * _S_PER_NS for host_s, gpu_ns in pairs)
+    host_s, gpu_ns = zip(*pairs, strict=True)
+    since_s = [(each_ns - gpu_ns[0]) * _S_PER_NS for each_ns in gpu_ns]
+    return float(min(seen_s - own_s for seen_s, own_s in zip(host_s, since_s, strict=True)))
 
 
 def decoded(
@@ -168,12 +239,18 @@ def decoded(
     return first_s + since[:, 0] * _S_PER_NS, since[:, 1]
 
 
-def mean_clock_mhz(records: NDArray[np.uint64]) -> float | None:
-    """Cycles over time of two records, shape (2, 2); `None` where one is missing."""
-    if not records[:, 0].all() or records[1, 0] <= records[0, 0]:
+def mean_clock_mhz(begin: NDArray[np.uint64], end: NDArray[np.uint64]) -> float | None:
+    """Cycles over time, the median of the SMs that wrote both; `None` where none did.
+
+    Args:
+        begin: GPU time (ns) and cycles of each SM, shape (SMs, 2); zero where it wrote nothing.
+        end: The same, later.
+    """
+    is_there = (begin[:, 0] > 0) & (end[:, 0] > begin[:, 0])
+    if not is_there.any():
         return None
-    time_ns, cycles = (int(records[1, column]) - int(records[0, column]) for column in (0, 1))
-    return _MHZ_PER_CYCLE_PER_NS * cycles / time_ns
+    since = (end[is_there] - begin[is_there]).astype(np.float64)
+    return float(np.median(_MHZ_PER_CYCLE_PER_NS * since[:, 1] / since[:, 0]))
 
 
 def _written_count(records: NDArray[np.uint64]) -> int:

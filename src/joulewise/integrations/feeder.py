@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -36,9 +37,22 @@ class Lane(Protocol):
         """Time between two marks that are over."""
         ...
 
+    def mean_mhz(self, first: int, last: int) -> float | None:
+        """Mean SM clock between two marks that are over, where it is counted."""
+        ...
+
     def forget(self, mark: int) -> None:
         """Drop a mark that nobody asks for any more."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fed:
+    """Batches that ended in a window, and what they took; the clock is the mean over them."""
+
+    batch_count: int
+    elapsed_s: float
+    mean_sm_clock_mhz: float | None
 
 
 class Feeder:
@@ -71,6 +85,7 @@ class Feeder:
         """Stop, and wait for what is queued."""
         self._is_stopping = True
         self._thread.join()
+        self._drop_marks()
 
     def check(self) -> None:
         """Raise MeasurementError where the device failed meanwhile."""
@@ -83,12 +98,11 @@ class Feeder:
     def begin(self) -> None:
         """Start a window where the batch that runs now ends."""
         with self._changed:
-            self._first = self._last = None
-            self._count = 0
+            self._drop_marks()
             self._is_in_window = True
 
-    def end(self) -> tuple[int, float]:
-        """Batches that ended in the window and their time (s); waits for the first one.
+    def end(self) -> Fed:
+        """What ended in the window; waits for the first batch.
 
         Raises MeasurementError where the device failed, or none ends.
         """
@@ -104,10 +118,21 @@ class Feeder:
                 f"not one launch ended within {_LONGEST_BATCH_S:.0f} s",
                 hint="Look whether another program keeps the GPU busy.",
             )
-        elapsed_s = self._lane.elapsed_s(first, last)
-        self._lane.forget(first)
-        self._lane.forget(last)
-        return count, elapsed_s
+        fed = Fed(
+            batch_count=count,
+            elapsed_s=self._lane.elapsed_s(first, last),
+            mean_sm_clock_mhz=self._lane.mean_mhz(first, last),
+        )
+        self._drop_marks()
+        return fed
+
+    def _drop_marks(self) -> None:
+        """Of the last window, whether it was ended or not."""
+        for mark in (self._first, self._last):
+            if mark is not None:
+                self._lane.forget(mark)
+        self._first = self._last = None
+        self._count = 0
 
     def _run(self) -> None:
         try:

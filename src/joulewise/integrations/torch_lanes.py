@@ -9,6 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from joulewise.domain.ports import Timer
+from joulewise.integrations.cuda_tracer import SmClock
 
 if TYPE_CHECKING:
     import torch
@@ -17,10 +18,10 @@ _S_PER_MS = 1e-3
 
 
 class CudaLane:
-    """One stream of one GPU; marks are CUDA events."""
+    """One stream of one GPU; marks are CUDA events, with a stamp of the SM clock each."""
 
-    def __init__(self, device: torch.device) -> None:
-        """A stream of its own on this device."""
+    def __init__(self, device: torch.device, clock: SmClock | None = None) -> None:
+        """A stream of its own on this device; without `clock` no cycles are counted."""
         import torch  # noqa: PLC0415 - optional, and heavy
 
         self.device = device
@@ -28,11 +29,15 @@ class CudaLane:
         self._stream = new_stream(device)
         self._numbers = count()
         self._events: dict[int, torch.cuda.Event] = {}
+        self._clock = clock
+        self._stamps: dict[int, int] = {}
+        properties = torch.cuda.get_device_properties(device)
+        self._cache_bytes = int(getattr(properties, "L2_cache_size", 0))
 
     @property
-    def handle(self) -> int | None:
-        """The stream as CUDA knows it."""
-        return int(self._stream.cuda_stream)
+    def cache_bytes(self) -> int:
+        """Size of the L2 cache; 0 where this PyTorch does not tell."""
+        return self._cache_bytes
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -56,14 +61,18 @@ class CudaLane:
         return replay
 
     def mark(self) -> int:
-        """Queue an event."""
+        """Queue a stamp and an event."""
         import torch  # noqa: PLC0415
 
+        number = next(self._numbers)
+        if self._clock is not None:
+            stamp = self._clock.stamp(int(self._stream.cuda_stream))
+            if stamp is not None:
+                self._stamps[number] = stamp
         # A thread that waits for a blocking event keeps no core busy.
         new_event: Callable[..., torch.cuda.Event] = torch.cuda.Event
         event = new_event(enable_timing=True, blocking=True)
         event.record(self._stream)
-        number = next(self._numbers)
         self._events[number] = event
         return number
 
@@ -75,9 +84,23 @@ class CudaLane:
         """Time between two events, on the GPU's clock."""
         return float(self._events[first].elapsed_time(self._events[last])) * _S_PER_MS
 
+    def mean_mhz(self, first: int, last: int) -> float | None:
+        """Mean SM clock between two events; `None` where no cycles were counted."""
+        begin, end = self._stamps.get(first), self._stamps.get(last)
+        if self._clock is None or begin is None or end is None:
+            return None
+        return self._clock.mean_mhz(begin, end)
+
+    def finish(self) -> None:
+        """Wait for everything that was launched."""
+        self._stream.synchronize()
+
     def forget(self, mark: int) -> None:
         """Drop an event."""
         self._events.pop(mark, None)
+        stamp = self._stamps.pop(mark, None)
+        if self._clock is not None and stamp is not None:
+            self._clock.forget(stamp)
 
 
 class CpuLane:
@@ -91,9 +114,9 @@ class CpuLane:
         self._moments_s: dict[int, float] = {}
 
     @property
-    def handle(self) -> int | None:
-        """There is no stream."""
-        return None
+    def cache_bytes(self) -> int:
+        """None that counts: a CPU only tries the code out."""
+        return 0
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -116,6 +139,13 @@ class CpuLane:
     def elapsed_s(self, first: int, last: int) -> float:
         """Time between two moments."""
         return self._moments_s[last] - self._moments_s[first]
+
+    def mean_mhz(self, first: int, last: int) -> float | None:  # noqa: ARG002
+        """No cycles are counted."""
+        return None
+
+    def finish(self) -> None:
+        """All launches are over."""
 
     def forget(self, mark: int) -> None:
         """Drop a moment."""

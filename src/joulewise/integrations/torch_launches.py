@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from joulewise.domain.workload import Dtype
@@ -14,17 +16,30 @@ if TYPE_CHECKING:
     import torch
 
 _SCALE_RATIO = 0.999
+# What was touched this many cache sizes ago is not in the cache any more.
+_CACHES_COUNT = 3
+_MOST_COPIES_COUNT = 2000
 
 
-def launch_of(one: StandIn, device: torch.device) -> Callable[[], None]:
-    """One launch of a stand-in, on tensors of its own.
+def copies_of(one: StandIn, cache_bytes: int) -> int:
+    """So many sets of tensors, used in turn, go through the cache thrice before one comes back.
+
+    A work's bytes are those that reach memory; on one set alone, what fits into the cache would
+    stay there. Kernels that move less than a two-thousandth of that stay there all the same.
+    """
+    copies = math.ceil(_CACHES_COUNT * cache_bytes / one.traffic_bytes)
+    return min(max(1, copies), _MOST_COPIES_COUNT)
+
+
+def launch_of(one: StandIn, device: torch.device, copy_count: int = 1) -> Callable[[], None]:
+    """Launches a stand-in, on one of so many sets of tensors after the other.
 
     They hold normal random numbers: power hangs on what the bits do, and zeros draw little.
     Results go to tensors that are there already, so that nothing is allocated meanwhile.
     """
     if isinstance(one, MatrixStandIn):
-        return _product(one, device)
-    steps = [_stream_part(part, one, device) for part in one.parts]
+        return _product(one, device, copy_count)
+    steps = [_stream_part(part, one, device, copy_count) for part in one.parts]
     if len(steps) == 1:
         return steps[0]
     return partial(_in_turn, steps)
@@ -44,7 +59,7 @@ def arithmetic_of(one: StandIn) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _product(one: MatrixStandIn, device: torch.device) -> Callable[[], None]:
+def _product(one: MatrixStandIn, device: torch.device, copy_count: int) -> Callable[[], None]:
     import torch  # noqa: PLC0415
 
     dtype = {
@@ -60,32 +75,40 @@ def _product(one: MatrixStandIn, device: torch.device) -> Callable[[], None]:
         one.column_count,
         one.depth_count,
     )
-    left = torch.randn(count, rows, depth, dtype=dtype, device=device)
-    right = torch.randn(count, depth, columns, dtype=dtype, device=device)
-    out = torch.empty(count, rows, columns, dtype=dtype, device=device)
+    left = torch.randn(copy_count, count, rows, depth, dtype=dtype, device=device)
+    right = torch.randn(copy_count, count, depth, columns, dtype=dtype, device=device)
+    out = torch.empty(copy_count, count, rows, columns, dtype=dtype, device=device)
+    sets = cycle(list(zip(left, right, out, strict=True)))
 
     def launch() -> None:
-        torch.bmm(left, right, out=out)
+        one_left, one_right, one_out = next(sets)
+        torch.bmm(one_left, one_right, out=one_out)
 
     return launch
 
 
-def _stream_part(part: StreamPart, one: StreamStandIn, device: torch.device) -> Callable[[], None]:
+def _stream_part(
+    part: StreamPart, one: StreamStandIn, device: torch.device, copy_count: int
+) -> Callable[[], None]:
     import torch  # noqa: PLC0415
 
     dtype = torch.float64 if one.is_double else torch.float32
-    elements = torch.randn(part.element_count, dtype=dtype, device=device)
+    elements = torch.randn(copy_count, part.element_count, dtype=dtype, device=device)
     out = torch.empty_like(elements)
+    sets = cycle(list(zip(elements, out, strict=True)))
     degree = part.degree_count
 
     def copy() -> None:
-        out.copy_(elements)
+        one_elements, one_out = next(sets)
+        one_out.copy_(one_elements)
 
     def scale() -> None:
-        torch.mul(elements, _SCALE_RATIO, out=out)
+        one_elements, one_out = next(sets)
+        torch.mul(one_elements, _SCALE_RATIO, out=one_out)
 
     def polynomial() -> None:
-        torch.special.hermite_polynomial_he(elements, degree, out=out)
+        one_elements, one_out = next(sets)
+        torch.special.hermite_polynomial_he(one_elements, degree, out=one_out)
 
     if degree is not None:
         return polynomial

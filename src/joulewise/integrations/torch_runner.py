@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from joulewise.domain.caveats import Caveat, CaveatKind
@@ -28,7 +29,7 @@ from joulewise.integrations.cuda_tracer import CudaTracer, SmClock
 from joulewise.integrations.feeder import Feeder
 from joulewise.integrations.stand_ins import StandIn, stand_in
 from joulewise.integrations.torch_lanes import CpuLane, CudaLane
-from joulewise.integrations.torch_launches import arithmetic_of, launch_of
+from joulewise.integrations.torch_launches import arithmetic_of, copies_of, launch_of
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +41,14 @@ _HINT = 'Install it with pip install "joulewise[torch]".'
 _BATCH_S = 0.01
 _MOST_LAUNCHES_COUNT = 2000
 _TRIAL_COUNT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """Launches that are queued as one."""
+
+    run: Callable[[], None]
+    launch_count: int
 
 
 class TorchRunners:
@@ -67,32 +76,26 @@ class TorchRunners:
         Raises NotSupported where PyTorch is missing or does not see the GPU, InputError for a
         workload that does not say what its kernels do.
         """
-        lane = CudaLane(cuda_device(identity.uuid))
+        device = cuda_device(identity.uuid)
         driver = _driver_or_none(identity.uuid)
-        clock = None if driver is None else SmClock(driver, timer)
-        runner = TorchRunner(works_of(workload), lane, timer, clock)
+        lane = CudaLane(device, None if driver is None else SmClock(driver))
+        runner = TorchRunner(works_of(workload), lane, timer)
         return runner, None, None if driver is None else CudaTracer(driver, timer)
 
 
 class TorchRunner:
     """A `KernelRunner`: stand-ins for single kernels, one at a time."""
 
-    def __init__(
-        self,
-        works: Sequence[KernelWork],
-        lane: TorchLane,
-        timer: Timer,
-        clock: SmClock | None = None,
-    ) -> None:
-        """Shapes are chosen at once; tensors are made when a kernel runs.
+    def __init__(self, works: Sequence[KernelWork], lane: TorchLane, timer: Timer) -> None:
+        """Shapes are chosen at once; tensors are made when a kernel runs, and kept for the next.
 
         Raises InputError and NotSupported where there is no stand-in for a kernel.
         """
         self._stand_ins = {work.kernel: stand_in(work) for work in works}
         self._lane = lane
         self._timer = timer
-        self._clock = clock
-        self._is_looping = False
+        self._is_running = False
+        self._ready: tuple[str, _Batch] | None = None
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -103,32 +106,61 @@ class TorchRunner:
         """Run a stand-in for `kernel` back to back inside the block."""
         return self._loop(kernel)
 
+    def launch_times_s(self, kernel: str, *, launch_count: int) -> tuple[float, ...]:
+        """How long single launches take, from asking for one until the host knows its end.
+
+        Raises InputError for an unknown kernel, MeasurementError where another one runs, or
+        where the stand-in cannot run.
+        """
+        times_s = []
+        with self._alone(kernel) as one, arithmetic_of(one), _failures_of(kernel, one):
+            launch = launch_of(one, self._lane.device)
+            with self._lane.entered():
+                launch()
+                self._lane.finish()
+                for _ in range(launch_count):
+                    begun_s = self._timer.now_s()
+                    launch()
+                    self._lane.finish()
+                    times_s.append(self._timer.now_s() - begun_s)
+        return tuple(times_s)
+
     @contextmanager
     def _loop(self, kernel: str) -> Iterator[KernelLoop]:
+        with self._alone(kernel) as one, arithmetic_of(one):
+            batch = self._batch(kernel, one)
+            with Feeder(self._lane, batch.run) as feeder:
+                loop = TorchLoop(feeder, batch.launch_count, self._timer)
+                try:
+                    yield loop
+                finally:
+                    loop.close()
+
+    def _batch(self, kernel: str, one: StandIn) -> _Batch:
+        """The last kernel's is kept, so that it can be switched on and off quickly."""
+        if self._ready is None or self._ready[0] != kernel:
+            self._ready = None
+            self._ready = kernel, _prepared(self._lane, one, kernel)
+        return self._ready[1]
+
+    @contextmanager
+    def _alone(self, kernel: str) -> Iterator[StandIn]:
         if kernel not in self._stand_ins:
             raise InputError(
                 f"there is no kernel {kernel!r} in the workload",
                 field="kernel",
                 hint=f"Its kernels begin with {', '.join(self.kernels[:3])}.",
             )
-        if self._is_looping:
+        if self._is_running:
             raise MeasurementError(
                 f"another kernel is running; {kernel!r} has to wait",
                 hint="Leave the block of the first loop before the next one.",
             )
-        self._is_looping = True
-        one = self._stand_ins[kernel]
+        self._is_running = True
         try:
-            with arithmetic_of(one):
-                batch, launch_count = _prepared(self._lane, one, kernel)
-                with Feeder(self._lane, batch) as feeder:
-                    loop = TorchLoop(feeder, launch_count, self._lane, self._timer, self._clock)
-                    try:
-                        yield loop
-                    finally:
-                        loop.close()
+            yield self._stand_ins[kernel]
         finally:
-            self._is_looping = False
+            self._is_running = False
 
 
 class TorchLoop:
@@ -138,16 +170,12 @@ class TorchLoop:
         self,
         feeder: Feeder,
         launches_per_batch_count: int,
-        lane: TorchLane,
         timer: Timer,
-        clock: SmClock | None,
     ) -> None:
         """Belong to a feeder that runs."""
         self._feeder = feeder
         self._launches_per_batch_count = launches_per_batch_count
-        self._lane = lane
         self._timer = timer
-        self._clock = clock
         self._is_open = True
         self._is_in_window = False
 
@@ -157,8 +185,6 @@ class TorchLoop:
         if self._is_in_window:
             raise MeasurementError("a window is already open", hint="End it first.")
         self._is_in_window = True
-        if self._clock is not None and self._lane.handle is not None:
-            self._clock.begin(self._lane.handle)
         self._feeder.begin()
 
     def run_for(self, duration_s: float) -> None:
@@ -168,19 +194,19 @@ class TorchLoop:
         self._feeder.check()
 
     def end_window(self) -> LoopTiming:
-        """Launches of the batches that ended in the window, and their time by CUDA events."""
+        """Launches of the batches that ended in the window, their time and their mean clock.
+
+        Both are taken between the same two moments of the stream, by CUDA events and by stamps.
+        """
         self._check()
         if not self._is_in_window:
             raise MeasurementError("no window is open", hint="Begin one first.")
         self._is_in_window = False
-        batch_count, elapsed_s = self._feeder.end()
-        mean_mhz = None
-        if self._clock is not None and self._lane.handle is not None:
-            mean_mhz = self._clock.end_mhz(self._lane.handle)
+        fed = self._feeder.end()
         return LoopTiming(
-            launch_count=batch_count * self._launches_per_batch_count,
-            elapsed_s=elapsed_s,
-            mean_sm_clock_mhz=mean_mhz,
+            launch_count=fed.batch_count * self._launches_per_batch_count,
+            elapsed_s=fed.elapsed_s,
+            mean_sm_clock_mhz=fed.mean_sm_clock_mhz,
         )
 
     def close(self) -> None:
@@ -255,11 +281,12 @@ def _driver_or_none(uuid: str) -> CudaDriver | None:
         return None
 
 
-def _prepared(lane: TorchLane, one: StandIn, kernel: str) -> tuple[Callable[[], None], int]:
-    """A batch of launches, warm, and how many there are in it."""
-    try:
+def _prepared(lane: TorchLane, one: StandIn, kernel: str) -> _Batch:
+    """A batch of launches, warm; each set of tensors comes equally often."""
+    with _failures_of(kernel, one):
+        copy_count = copies_of(one, lane.cache_bytes)
         with lane.entered():
-            launch = launch_of(one, lane.device)
+            launch = launch_of(one, lane.device, copy_count)
             launch()
             first = lane.mark()
             for _ in range(_TRIAL_COUNT):
@@ -271,8 +298,15 @@ def _prepared(lane: TorchLane, one: StandIn, kernel: str) -> tuple[Callable[[], 
             )
             lane.forget(first)
             lane.forget(last)
-        launch_count = max(1, math.ceil(_BATCH_S / time_s))
-        return lane.repeated(launch, launch_count), launch_count
+        launch_count = copy_count * math.ceil(_BATCH_S / time_s / copy_count)
+        return _Batch(run=lane.repeated(launch, launch_count), launch_count=launch_count)
+
+
+@contextmanager
+def _failures_of(kernel: str, one: StandIn) -> Iterator[None]:
+    """Say which kernel it was that PyTorch could not run."""
+    try:
+        yield
     except RuntimeError as error:
         raise MeasurementError(
             f"the stand-in for kernel {kernel!r} cannot run: {error}",

@@ -180,10 +180,10 @@ class ChangeMeter:
         """Goes there and back; returns the time between the two requests."""
 
         def turn() -> float:
-            there_s = self._gpu.sample().time_s
+            there_s = self._gpu.now_s()
             self._lease.apply(pair.after)
             loop.run_for(hold_s)
-            back_s = self._gpu.sample().time_s
+            back_s = self._gpu.now_s()
             self._lease.apply(pair.before)
             loop.run_for(hold_s)
             return back_s - there_s

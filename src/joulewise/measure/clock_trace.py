@@ -101,6 +101,16 @@ def pace_mhz(trace: ClockTrace) -> float:
     return _end_pace_mhz(times_s, cycles)
 
 
+def time_step_s(trace: ClockTrace) -> float:
+    """How often the time of a trace moves: at every reading, or as the GPU's timer does.
+
+    Infinite where it never moved.
+    """
+    steps_s = np.diff(trace.times_s)
+    steps_s = steps_s[steps_s > 0]
+    return float(np.median(steps_s)) if steps_s.size else np.inf
+
+
 def is_steady(trace: ClockTrace, *, within_mhz: float) -> bool:
     """Whether the clock was the same through the second half of a trace.
 

@@ -7,14 +7,22 @@ tells holds it down.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.points import ClockGrid, OperatingPoint
-from joulewise.measure.held_down import can_explain, unexplained
+from joulewise.measure.held_down import (
+    HEAT,
+    POWER_BRAKE,
+    POWER_LIMIT,
+    SYNC_BOOST,
+    Cause,
+    can_explain,
+    held_down,
+    unexplained,
+)
 
 # A clock left to the driver falls by a step now and then as the chip warms; two in a window.
 _FREE_STEP_COUNT = 2
@@ -23,9 +31,12 @@ _FREE_WITHIN_RATIO = 0.02
 _REACHED_WITHIN_RATIO = 0.06
 # Boards that list clocks beyond what they ever take up reach about nine tenths of the highest.
 _CLEARLY_BELOW_RATIO = 0.8
-# Cycles that the GPU counted itself, against the clock that it reads: lists give whole MHz.
+# Cycles that the GPU counted itself, against the clock that it reads: what a chip reaches may
+# lie between two listed clocks.
 _COUNTED_WITHIN_RATIO = 0.003
 _LABEL_WITHIN_MHZ = 0.5
+# The clock of one kernel at the power limit wanders by so much; a lock lies further off.
+_CAPPED_WITHIN_RATIO = 0.06
 _LIMIT_WITHIN_W = 0.5
 
 
@@ -67,7 +78,9 @@ def clock_doubts(
 
     ClockNotHeld: a clock lies more than one step of the grid off the clock asked, all through
     the window. ForeignControl: it moved within the window, or ran above the clock asked, or, at
-    auto, lies below what the device reaches, while nothing held it down.
+    auto, lies below what the device reaches, while nothing held it down; or it was lower while
+    nothing held it down than while the power limit did. Wandering by a step of the grid is what
+    clocks do by themselves.
 
     Args:
         samples: Of one window under load, in order of time.
@@ -75,7 +88,8 @@ def clock_doubts(
         grid: What the device lists.
         counted_mhz: Mean SM clock from cycles that the GPU counted over the whole window.
         reached_mhz: SM clock that the device was seen to reach at this point before.
-        is_sm_excused: Whether the power limit or heat already explains a lower SM clock.
+        is_sm_excused: Whether a caveat for the power limit, heat or sync boost already explains
+            a lower SM clock.
     """
     free = unexplained(samples)
     caveats = []
@@ -83,27 +97,42 @@ def clock_doubts(
         caveat = _doubt(domain, is_excused=is_sm_excused, can_tell=can_explain(samples))
         if caveat is not None:
             caveats.append(caveat)
-    if len(free) == len(samples) and not is_sm_excused:
-        caveats.extend(_counted_doubt(samples, counted_mhz))
+    is_told = any(caveat.kind is CaveatKind.FOREIGN_CONTROL for caveat in caveats)
+    if not is_told and can_explain(samples):
+        seen = _below_capped(samples, grid) or _moved_between(samples, counted_mhz, grid)
+        if seen is not None:
+            caveats.append(Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=seen))
     return tuple(caveats)
 
 
 def foreign_limit(
     samples: Sequence[GpuSample], point: OperatingPoint, grid: ClockGrid
 ) -> tuple[Caveat, ...]:
-    """ForeignControl where another power limit is in force than the one asked for or found."""
-    wanted_w = point.power_limit_w
-    if wanted_w is None and grid.power_limits is not None:
-        wanted_w = grid.power_limits.found_w
+    """ForeignControl where another power limit is in force than the one asked for or found.
+
+    A lower one that was in force when the device was opened goes with the device: no limit
+    asked for lifts it.
+    """
+    wanted_w = _limit_to_be_w(point, grid)
     if wanted_w is None:
         return ()
+    is_asked = point.power_limit_w is not None and wanted_w == point.power_limit_w
     for sample in samples:
         limit_w = sample.power_limit_w
         if limit_w is not None and abs(limit_w - wanted_w) > _LIMIT_WITHIN_W:
             seen = f"a power limit of {limit_w:g} W was in force, not the {wanted_w:g} W "
-            seen += "found" if point.power_limit_w is None else "asked for"
+            seen += "asked for" if is_asked else "found"
             return (Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=seen),)
     return ()
+
+
+def _limit_to_be_w(point: OperatingPoint, grid: ClockGrid) -> float | None:
+    """The power limit that is in force where nobody else has touched it since."""
+    limits = grid.power_limits
+    if limits is None:
+        return point.power_limit_w
+    usual_w = limits.found_w if limits.enforced_w is None else limits.enforced_w
+    return usual_w if point.power_limit_w is None else min(point.power_limit_w, usual_w)
 
 
 def foreign_clock_on_the_way(
@@ -216,22 +245,53 @@ def _below_free(domain: _Domain) -> str | None:
     return None
 
 
-def _counted_doubt(samples: Sequence[GpuSample], counted_mhz: float | None) -> tuple[Caveat, ...]:
-    """ForeignControl where cycles tell of another clock than samples do, in between them."""
-    read = _read_sm(samples)
-    if counted_mhz is None or not read or not can_explain(samples):
-        return ()
-    usual_mhz = statistics.median(read)
-    if abs(counted_mhz - usual_mhz) <= _LABEL_WITHIN_MHZ + _COUNTED_WITHIN_RATIO * usual_mhz:
-        return ()
+def _below_capped(samples: Sequence[GpuSample], grid: ClockGrid) -> str | None:
+    """Where nothing held the SM clock down at a lower one than that at the power limit.
+
+    One kernel over and over runs about one clock there; let go, the clock rises from it.
+    """
+    capped = _read_sm([one for one in samples if _names(one, POWER_LIMIT)])
+    free = _read_sm([one for one in samples if one.event_reasons == frozenset()])
+    if not capped or not free:
+        return None
+    lowest = min(capped)
+    step_mhz = _FREE_STEP_COUNT * _step_mhz(lowest, grid.sm_clocks_mhz)
+    if lowest - min(free) <= max(step_mhz, _CAPPED_WITHIN_RATIO * lowest):
+        return None
     return (
-        Caveat(
-            kind=CaveatKind.FOREIGN_CONTROL,
-            seen=f"the SM clock read {usual_mhz:.0f} MHz, and the GPU counted "
-            f"{counted_mhz:.1f} MHz in the mean: it moved between readings, and nothing held "
-            "it down",
-        ),
+        f"the SM clock ran at {min(free)} MHz while nothing held it down, and at {lowest} MHz "
+        "at the power limit"
     )
+
+
+def _moved_between(
+    samples: Sequence[GpuSample], counted_mhz: float | None, grid: ClockGrid
+) -> str | None:
+    """Where cycles tell of another clock than any sample read, so that it moved in between.
+
+    A clock that was seen to wander may have wandered a step further, and one at the power limit
+    may lie between the one listed that it reads and the next. What else than the power limit
+    held it down may have done so between two readings only.
+    """
+    read = _read_sm(samples)
+    if counted_mhz is None or not read or held_down(samples, HEAT, POWER_BRAKE, SYNC_BOOST):
+        return None
+    lowest, highest = min(read), max(read)
+    step_mhz = _step_mhz(lowest, grid.sm_clocks_mhz)
+    slack_mhz = _LABEL_WITHIN_MHZ + _COUNTED_WITHIN_RATIO * highest
+    slack_mhz += step_mhz if lowest < highest else 0
+    above_mhz = step_mhz if held_down(samples, POWER_LIMIT) else 0
+    if lowest - slack_mhz <= counted_mhz <= highest + above_mhz + slack_mhz:
+        return None
+    seen = f"{lowest} MHz" if lowest == highest else f"{lowest} to {highest} MHz"
+    return (
+        f"the SM clock read {seen}, and the GPU counted {counted_mhz:.1f} MHz in the mean: it "
+        "moved between readings, and nothing held it down"
+    )
+
+
+def _names(sample: GpuSample, cause: Cause) -> bool:
+    return bool((sample.event_reasons or frozenset()) & cause.reasons)
 
 
 def _is_low_memory(clock_mhz: int | None, grid: ClockGrid) -> bool:

@@ -17,6 +17,7 @@ from joulewise.domain.session import DeviceSession
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.statistics import log_ratio_interval
 from joulewise.measure.steady import wait_until_steady
+from joulewise.measure.watching import window_of
 
 RUN = "memory-lock"
 _PAIR_COUNT = 8
@@ -81,11 +82,9 @@ def check_memory_lock(
 
 
 def _launch_time_s(loop: KernelLoop, window: int, duration_s: float) -> float:
-    loop.begin_window(window)
-    try:
+    with window_of(loop, window):
         loop.run_for(duration_s)
-    finally:
-        timing = loop.end_window()
+    timing = loop.end_window()
     if timing.launch_count < 1:
         raise MeasurementError("not one launch ended within the window")
     return timing.elapsed_s / timing.launch_count

@@ -76,15 +76,13 @@ class CounterMeter(Meter):
 
     def energy_j(self, samples: Sequence[GpuSample]) -> float:
         """What was counted. Raises MeasurementError where it is not plausible."""
-        if any(
-            (after.energy_j or 0.0) < (before.energy_j or 0.0)
-            for before, after in itertools.pairwise(samples)
-        ):
+        counts_j = [sample.energy_j for sample in samples if sample.energy_j is not None]
+        if any(after_j < before_j for before_j, after_j in itertools.pairwise(counts_j)):
             raise MeasurementError("the energy counter went back")
         if samples[-1].energy_j is not None and samples[-1].energy_j == samples[0].energy_j:
             self._standstill_count += 1
         energy_j = energy_between_j(samples[0], samples[-1])
-        _check_plausible(self._gpu, energy_j, samples[-1].time_s - samples[0].time_s)
+        _check_plausible(self._gpu, energy_j, samples)
         return energy_j
 
     @property
@@ -193,18 +191,21 @@ def energy_between_j(start: GpuSample, end: GpuSample) -> float:
     return energy_j
 
 
-def _check_plausible(gpu: Gpu, energy_j: float, duration_s: float) -> None:
+def _check_plausible(gpu: Gpu, energy_j: float, samples: Sequence[GpuSample]) -> None:
     """Raise MeasurementError for more power than the board can draw.
 
-    A counter of a whole module counts what the GPU's power limit says nothing about.
+    Somebody else may have raised its limit since it was found, so the highest that was in force
+    counts. A counter of a whole module counts what the GPU's power limit says nothing about.
     """
     limits = gpu.clock_grid().power_limits
     kinds = {caveat.kind for caveat in gpu.identity.caveats}
+    duration_s = samples[-1].time_s - samples[0].time_s
     if limits is None or duration_s <= 0 or CaveatKind.ENERGY_OF_MODULE in kinds:
         return
+    limit_w = max(limits.found_w, *(sample.power_limit_w or 0.0 for sample in samples))
     power_w = energy_j / duration_s
-    if power_w > _PLAUSIBLE_RATIO * limits.found_w:
+    if power_w > _PLAUSIBLE_RATIO * limit_w:
         raise MeasurementError(
             f"the energy counter ran at {power_w:.0f} W, and the board's power limit is "
-            f"{limits.found_w:.0f} W"
+            f"{limit_w:.0f} W"
         )

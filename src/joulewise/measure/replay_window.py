@@ -16,7 +16,7 @@ from joulewise.measure.clocks import clock_doubts, foreign_clock_on_the_way, for
 from joulewise.measure.held_down import SYNC_BOOST, held_down
 from joulewise.measure.meter import CounterMeter, Meter, after_failure, meter_of
 from joulewise.measure.settings import MeasureSettings
-from joulewise.measure.watching import watch
+from joulewise.measure.watching import watch, window_of
 from joulewise.measure.window import (
     REPEAT_STRIDE,
     coarseness,
@@ -153,9 +153,8 @@ def measure_replay(
 def _read(
     gpu: Gpu, loop: IterationLoop, task: ReplayTask, number: int, meter: Meter, progress: Progress
 ) -> RawReplay:
-    loop.begin_window(number)
     first_step_w = None
-    try:
+    with window_of(loop, number):
         samples = [meter.edge()]
         if isinstance(meter, CounterMeter):
             samples.append(meter.edge())
@@ -163,8 +162,7 @@ def _read(
             first_step_w = meter.energy_j(samples) / step_s
         samples += _run_watching(gpu, loop, task, meter, progress, samples)
         samples.append(meter.edge())
-    finally:
-        timing = loop.end_window()
+    timing = loop.end_window()
     raw = RawReplay(
         window=number,
         samples=tuple(samples),

@@ -39,14 +39,14 @@ def wait_until_steady(
 
     Returns:
         NotSteady where the sensor still moved at the end of `warm_up_max_s`, or where there is
-        none to look at.
+        none to look at, not any more for `steady_s` either.
     """
     reading_c = gpu.sample().temp_c
     if reading_c is None:
         let_pass(settings.steady_s + settings.soak_s)
         return (Caveat(kind=CaveatKind.NOT_STEADY, seen="the device tells no temperature"),)
     has_moved = False
-    passed_s = rested_s = 0.0
+    passed_s = rested_s = untold_s = 0.0
     while rested_s < settings.steady_s:
         if passed_s >= settings.warm_up_max_s:
             return (
@@ -60,6 +60,11 @@ def wait_until_steady(
         sample = gpu.sample()
         seen(sample)
         now_c = sample.temp_c
+        untold_s = untold_s + settings.step_s if now_c is None else 0.0
+        if untold_s >= max(settings.steady_s, settings.step_s):
+            let_pass(settings.soak_s)
+            seen_last = f"the device told no temperature after {passed_s - untold_s:.0f} s"
+            return (Caveat(kind=CaveatKind.NOT_STEADY, seen=seen_last),)
         is_resting = now_c == reading_c
         rested_s = rested_s + settings.step_s if is_resting else 0.0
         has_moved = has_moved or not is_resting

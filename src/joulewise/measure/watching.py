@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
+from joulewise.domain.errors import JoulewiseError
 from joulewise.domain.measurement import GpuSample
-from joulewise.domain.ports import Gpu
+from joulewise.domain.ports import Gpu, IterationLoop, KernelLoop
+
+
+@contextmanager
+def window_of(loop: KernelLoop | IterationLoop, number: int) -> Iterator[None]:
+    """Begin a window of a loop that the caller ends after the block.
+
+    Where the block fails the window is ended here, so that the next one can begin; what failed
+    first is raised.
+    """
+    loop.begin_window(number)
+    try:
+        yield
+    except Exception:
+        with suppress(JoulewiseError):
+            loop.end_window()
+        raise
 
 
 def watch(

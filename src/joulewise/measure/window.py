@@ -20,7 +20,7 @@ from joulewise.measure.meter import (
     wait_for_tick,
 )
 from joulewise.measure.settings import MeasureSettings
-from joulewise.measure.watching import watch
+from joulewise.measure.watching import watch, window_of
 
 __all__ = [
     "REPEAT_STRIDE",
@@ -158,14 +158,12 @@ _DISTURBING = frozenset(
 def _read_window(
     gpu: Gpu, loop: KernelLoop, window: int, settings: MeasureSettings, meter: Meter
 ) -> RawWindow:
-    start = meter.edge()
-    loop.begin_window(window)
     duration_s = settings.window_duration_s(gpu.energy_counter_period_s)
-    within = watch(gpu, loop.run_for, duration_s, meter.sample_s)
-    try:
+    start = meter.edge()
+    with window_of(loop, window):
+        within = watch(gpu, loop.run_for, duration_s, meter.sample_s)
         end = meter.edge()
-    finally:
-        timing = loop.end_window()
+    timing = loop.end_window()
     samples = (start, *within, end)
     energy_j = meter.energy_j(samples)
     if timing.launch_count < 1:
@@ -182,19 +180,18 @@ def _doubts(
 ) -> tuple[Caveat, ...]:
     """Everything that there is to doubt about a window but how its energy was found."""
     samples, grid = raw.samples, gpu.clock_grid()
-    capped = power_capping(samples)
+    held = (*power_capping(samples), *held_down(samples, SYNC_BOOST))
     clocks = clock_doubts(
         samples,
         point,
         grid,
         counted_mhz=raw.timing.mean_sm_clock_mhz,
         reached_mhz=reached_mhz,
-        is_sm_excused=bool(capped),
+        is_sm_excused=bool(held or held_down(samples, HEAT)),
     )
     return (
-        *capped,
+        *held,
         *clocks,
-        *held_down(samples, SYNC_BOOST),
         *foreign_limit(samples, point, grid),
         *disturbances(samples),
         *coarseness(raw.duration_s, gpu.energy_counter_period_s, settings),

@@ -40,13 +40,16 @@ class FakeTracer:
         self._board = board
         self._spin: int | None = None
 
-    def trace(self, act: Callable[[], None], *, before_s: float, after_s: float) -> ClockTrace:
+    def trace(
+        self, act: Callable[[], None], *, before_s: float, after_s: float, warm_up_s: float = 0.0
+    ) -> ClockTrace:
         """Spin, call `act`, spin on.
 
         Raises what `act` raises; InputError for times that are none; MeasurementError where
         something else runs; DeviceLost.
         """
-        for name, duration_s in (("before_s", before_s), ("after_s", after_s)):
+        lengths_s = {"before_s": before_s, "after_s": after_s, "warm_up_s": warm_up_s}
+        for name, duration_s in lengths_s.items():
             if not 0 <= duration_s <= _LONGEST_S:
                 raise InputError(
                     f"{name} must lie between 0 and {_LONGEST_S:g} s, got {duration_s}",
@@ -56,12 +59,14 @@ class FakeTracer:
             self._spin = self._board.driver.add_kernel(self._board.device_index, SPIN)
         watch = _Watch(self._board)
         spin = self._board.running_program("the clock tracer", [(self._spin, 1)])
-        with spin, watch.in_real_time():
-            watch.go_on(before_s)
-            asked_s = watch.now_s()
-            watch.see(act)
-            returned_s = watch.now_s()
-            watch.go_on(after_s)
+        with spin:
+            self._board.driver.timer.sleep(warm_up_s)
+            with watch.in_real_time():
+                watch.go_on(before_s)
+                asked_s = watch.now_s()
+                watch.see(act)
+                returned_s = watch.now_s()
+                watch.go_on(after_s)
         times_s, cycles = np.array(watch.seen, dtype=np.float64).T
         return ClockTrace(times_s=times_s, cycles=cycles, asked_s=asked_s, returned_s=returned_s)
 

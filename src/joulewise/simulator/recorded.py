@@ -15,6 +15,7 @@ from joulewise.domain.points import (
     KnobState,
     OperatingPoint,
     PowerLimitRange,
+    Touched,
 )
 from joulewise.domain.ports import GpuIdentity
 from joulewise.domain.session import DeviceSession
@@ -223,9 +224,9 @@ class RecordedGpu:
         """Ask for a recorded point. Raises NotPermitted, NotSupported, DeviceLost."""
         self._inner.request(point)
 
-    def reset(self, found: KnobState | None = None) -> None:
-        """Give every knob back. Raises NotPermitted, DeviceLost."""
-        self._inner.reset(found)
+    def reset(self, touched: Touched | None = None) -> None:
+        """Give touched knobs back. Raises NotPermitted, DeviceLost."""
+        self._inner.reset(touched)
 
     def _as_recorded(self, sample: GpuSample) -> GpuSample:
         operation = self._board.operation

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import MeasurementError, NotPermitted
 from joulewise.domain.measurement import GpuSample, LoopTiming
 from joulewise.domain.plan import PlannedLaunch, PlannedRequest
-from joulewise.domain.points import AUTO, ClockGrid, KnobState, OperatingPoint
+from joulewise.domain.points import KNOBS, ClockGrid, KnobState, OperatingPoint, Touched
 from joulewise.domain.ports import GpuIdentity, IterationLoop, KernelLoop
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.transition import TransitionModel
@@ -135,10 +136,11 @@ class VirtualGpu:
         self._operations.check_point(point)
         self._board.want(point)
 
-    def reset(self, found: KnobState | None = None) -> None:  # noqa: ARG002 - found as it came
-        """Give every knob back. Raises NotPermitted, DeviceLost."""
+    def reset(self, touched: Touched | None = None) -> None:
+        """Give touched knobs back; nobody else touches any. Raises NotPermitted, DeviceLost."""
         self._check_control()
-        self._board.want(AUTO)
+        knobs = KNOBS if touched is None else touched.knobs
+        self._board.want(replace(self._board.driver.wanted, **dict.fromkeys(knobs)))
 
     def _check_control(self) -> None:
         self._board.check()

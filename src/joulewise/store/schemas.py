@@ -51,7 +51,10 @@ class CommandResult(msgspec.Struct, kw_only=True):
 
 
 class CommandError(msgspec.Struct, kw_only=True):
-    """Why a command gave up: one sentence, and where to look. Data rows count from 1."""
+    """Why a command gave up: one sentence, and where to look. Data rows count from 1.
+
+    Notes tell what it left behind, such as clocks that could not be given back.
+    """
 
     status: Literal["error", "infeasible"]
     message: str
@@ -59,6 +62,7 @@ class CommandError(msgspec.Struct, kw_only=True):
     row: int | None
     field: str | None
     hint: str | None
+    notes: tuple[str, ...]
     schema_version: Literal[1] = 1
 
 
