@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from joulewise.domain.errors import MeasurementError
 from joulewise.domain.measurement import GpuSample
-from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint
+from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint, Touched
 from joulewise.domain.ports import Gpu, GpuIdentity
 
 
@@ -63,5 +63,5 @@ class ChangedGpu:
     def request(self, point: OperatingPoint) -> None:
         self._gpu.request(point)
 
-    def reset(self, found: KnobState | None = None) -> None:
-        self._gpu.reset(found)
+    def reset(self, touched: Touched | None = None) -> None:
+        self._gpu.reset(touched)

@@ -83,6 +83,8 @@ RTX_3080_TI = GpuFacts(
     hw_thermal_s=known(0.0),
     power_braked_s=known(0.0),
     sync_boosted_s=known(0.0),
+    is_clock_accumulated=lacking("field 272"),
+    is_activity_accumulated=lacking("field 273"),
     is_activity_metered=NO,
     mma_stall_ratio=lacking("field 297"),
 )

@@ -17,7 +17,13 @@ import pytest
 from joulewise.control.lease import hold
 from joulewise.domain.errors import BusyError
 from joulewise.domain.measurement import GpuSample
-from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint, PowerLimitRange
+from joulewise.domain.points import (
+    ClockGrid,
+    KnobState,
+    OperatingPoint,
+    PowerLimitRange,
+    Touched,
+)
 from joulewise.domain.ports import GpuIdentity
 
 LOW = OperatingPoint(sm_clock_mhz=1200, mem_clock_mhz=5001, power_limit_w=200.0)
@@ -88,7 +94,8 @@ class FileGpu:
     def request(self, point: OperatingPoint) -> None:
         self._set(point)
 
-    def reset(self, found: KnobState | None = None) -> None:
+    def reset(self, touched: Touched | None = None) -> None:
+        found = None if touched is None else touched.found
         limit_w = self._found_w if found is None else found.power_limit_w
         self._set(OperatingPoint(power_limit_w=limit_w))
 

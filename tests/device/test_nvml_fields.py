@@ -120,6 +120,57 @@ def test_both_thermal_counters_add_up() -> None:
     assert 75 not in device.asked
 
 
+ENERGY_TO_CAPPED = [(3, 0, 10**9)] * 4
+SOFT, HARD, OLDER = (3, 0, 2 * 10**9), (3, 0, 3 * 10**9), (3, 0, 9 * 10**9)
+REST = [(3, 0, 10**9)] * 2
+
+
+def thermals_s(*readings: tuple[tuple[int, int, int], tuple[int, int, int]]) -> list[float | None]:
+    """The thermal counter over readings whose software and hardware parts answer so."""
+    device = QuietDevice([])
+    meters = meters_of(device)
+    seen = []
+    for parts in readings:
+        # The older counter is asked for until one of the two has told something.
+        older = [OLDER] if not device.asked or 75 in device.asked else []
+        device.answers = [*ENERGY_TO_CAPPED, *parts, *older, *REST]
+        seen.append(meters.read().thermally_throttled_s)
+    return seen
+
+
+@pytest.mark.parametrize("code", [3, 21, 27, 999])
+def test_a_thermal_counter_that_lost_a_part_shows_no_slowdown_that_never_was(code: int) -> None:
+    """A sum without its part and with it again would jump by seconds."""
+    seen = thermals_s((SOFT, HARD), (SOFT, (3, code, 0)))
+
+    assert [5.0, None] == seen
+
+
+@pytest.mark.parametrize("code", [21, 27, 999])
+def test_a_part_that_is_told_only_later_is_waited_for(code: int) -> None:
+    seen = thermals_s((SOFT, (3, code, 0)), (SOFT, HARD), ((3, code, 0), HARD), (SOFT, HARD))
+
+    assert [None, 5.0, None, 5.0] == seen
+
+
+@pytest.mark.parametrize("part", [(3, 21, 0), (3, 0, 2**64 - 1)])
+def test_a_part_that_never_tells_is_given_up(part: tuple[int, int, int]) -> None:
+    seen = thermals_s(*[(SOFT, part)] * 20)
+
+    assert [None] * 19 + [2.0] == seen
+
+
+def test_one_reading_without_data_drops_no_meter() -> None:
+    energy, instant, nothing = (3, 0, 5_000), (1, 0, 300_000), (1, 21, 0)
+    device = QuietDevice([energy, nothing])
+    meters = meters_of(device)
+    assert meters.read().power_w is None
+
+    device.answers = [energy, instant]
+
+    assert 300.0 == meters.read().power_w
+
+
 def test_megawatts_are_no_power_and_a_mark_is_none() -> None:
     device = QuietDevice([(3, 0, 1), (1, 0, 3_690_000_000), (1, 0, 0xFFFF_FFFF)])
 

@@ -24,6 +24,7 @@ class SteppingCounter:
     phase_s: float = 0.0
     is_there: bool = True
     stuck_at_s: float = float("inf")
+    wakes_at_s: float = float("-inf")
     time_s: float = 1000.0
     read_count: int = 0
     sleeps_s: list[float] = field(default_factory=list)
@@ -41,7 +42,10 @@ class SteppingCounter:
         return float(self.step()) if self.is_there else None
 
     def step(self) -> int:
-        return int((min(self.time_s, self.stuck_at_s) - self.phase_s) // self.period_s)
+        return int(
+            (max(self.wakes_at_s, min(self.time_s, self.stuck_at_s)) - self.phase_s)
+            // self.period_s
+        )
 
     def since_step_s(self) -> float:
         return (self.time_s - self.phase_s) % self.period_s
@@ -113,6 +117,20 @@ def test_a_counter_that_went_still_has_no_period_and_stays_bounded_in_time() -> 
 
     assert ticks_of(counter).period_s is None
     assert counter.time_s < 1003.0
+
+
+def test_a_counter_that_slept_at_the_first_question_is_measured_once_it_is_awake() -> None:
+    counter = SteppingCounter(period_s=0.1, wakes_at_s=1050.0)
+    ticks = ticks_of(counter)
+
+    assert ticks.period_s is None
+    asked_s = counter.time_s
+    for _ in range(20):
+        assert ticks.period_s is None
+    # Asking again costs a reading and no time.
+    assert asked_s == counter.time_s
+    counter.time_s = 1060.0
+    assert 0.1 == pytest.approx(ticks.period_s, abs=FRESH_S / 8)
 
 
 def test_waiting_for_a_stuck_counter_ends_at_the_timeout() -> None:

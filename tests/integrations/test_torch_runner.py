@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,9 @@ from joulewise.device.real_time import MonotonicTimer
 from joulewise.domain.errors import InputError, MeasurementError, NotSupported
 from joulewise.domain.ports import GpuIdentity
 from joulewise.domain.workload import Dtype, KernelKind, KernelWork, Launch, Workload
+from joulewise.integrations.stand_ins import stand_in
+from joulewise.integrations.torch_lanes import CpuLane
+from joulewise.integrations.torch_launches import copies_of, launch_of
 from joulewise.integrations.torch_runner import TorchRunner, TorchRunners, cpu_runner
 
 pytestmark = pytest.mark.integration
@@ -60,6 +64,90 @@ def test_a_window_counts_launches_and_the_time_that_they_took(
             times_s.append(timing.elapsed_s / timing.launch_count)
 
     assert max(times_s) < 3 * min(times_s)
+
+
+class CachedLane(CpuLane):
+    """A CPU that says how large its cache is, and counts the batches that were made for it."""
+
+    def __init__(self, cache_bytes: int) -> None:
+        import torch
+
+        super().__init__(torch.device("cpu"), MonotonicTimer())
+        self._cache_bytes = cache_bytes
+        self.launch_counts: list[int] = []
+
+    @property
+    def cache_bytes(self) -> int:
+        return self._cache_bytes
+
+    def repeated(self, launch: Callable[[], None], launch_count: int) -> Callable[[], None]:
+        self.launch_counts.append(launch_count)
+        return super().repeated(launch, launch_count)
+
+
+@pytest.mark.parametrize("work", WORKS, ids=lambda work: work.kernel)
+def test_launches_take_turns_on_tensors_that_no_cache_holds_together(work: KernelWork) -> None:
+    import torch
+
+    one = stand_in(work)
+    cache_bytes = 4 * int(work.traffic_bytes)
+    copy_count = copies_of(one, cache_bytes)
+    launch = launch_of(one, torch.device("cpu"), copy_count)
+
+    assert 3 * cache_bytes <= copy_count * one.traffic_bytes <= 3.3 * cache_bytes
+    touched = [tensors_touched_by(launch) for _ in range(2 * copy_count)]
+    assert touched[:copy_count] == touched[copy_count:]
+    assert len(touched[0]) * copy_count == len(set().union(*touched))
+
+
+def tensors_touched_by(launch: Callable[[], None]) -> frozenset[int]:
+    """Addresses of the data of tensors that operations take."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    addresses: set[int] = set()
+
+    class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN204
+            import torch
+
+            given = (*args, *(kwargs or {}).values())
+            addresses.update(one.data_ptr() for one in given if isinstance(one, torch.Tensor))
+            return func(*args, **(kwargs or {}))
+
+    with Seen():  # type: ignore[no-untyped-call]
+        launch()
+    return frozenset(addresses)
+
+
+def test_every_set_of_tensors_comes_equally_often_in_a_batch() -> None:
+    lane = CachedLane(cache_bytes=int(7.5 * COPY.traffic_bytes))
+    runner = TorchRunner(WORKS, lane, MonotonicTimer())
+    with runner.loop("copy", run="r") as loop:
+        loop.run_for(0.01)
+
+    (launch_count,) = lane.launch_counts
+    assert 0 == launch_count % copies_of(stand_in(COPY), lane.cache_bytes)
+
+
+def test_a_kernel_that_is_switched_on_again_is_not_made_again() -> None:
+    lane = CachedLane(cache_bytes=0)
+    runner = TorchRunner(WORKS, lane, MonotonicTimer())
+    for kernel in ("copy", "copy", "copy", "pass", "copy"):
+        with runner.loop(kernel, run="r") as loop:
+            loop.run_for(0.01)
+
+    assert 3 == len(lane.launch_counts)
+
+
+def test_single_launches_are_timed_as_the_host_sees_them(runner: TorchRunner) -> None:
+    times_s = runner.launch_times_s("copy", launch_count=5)
+
+    assert 5 == len(times_s)
+    assert all(time_s > 0 for time_s in times_s)
+    with runner.loop("copy", run="r"), pytest.raises(MeasurementError, match="has to wait"):
+        runner.launch_times_s("copy", launch_count=5)
+    with pytest.raises(InputError, match="'sort'"):
+        runner.launch_times_s("sort", launch_count=5)
 
 
 @pytest.mark.parametrize("dtype", [Dtype.FP64, Dtype.FP32, Dtype.TF32, Dtype.FP16, Dtype.BF16])

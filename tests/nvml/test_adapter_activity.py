@@ -106,6 +106,24 @@ def test_readings_within_a_tenth_of_a_second_bring_none_and_lose_none(hopper: Fa
     assert [0.12, 0.12] == pytest.approx(durations_s)
 
 
+@pytest.mark.parametrize(("step_s", "count"), [(0.1, 5), (0.105, 5), (0.111, 10)])
+def test_two_gpm_samples_lie_more_than_a_tenth_of_a_second_apart(
+    hopper: FakeDriver, step_s: float, count: int
+) -> None:
+    """Header of NVML: "must be greater than 100 ms"."""
+    gpu = opened(hopper)
+    gpu.sample()
+
+    seen = []
+    for _ in range(10):
+        hopper.advance(step_s)
+        seen.append(gpu.sample().activity)
+
+    durations_s = [activity.duration_s for activity in seen if activity is not None]
+    assert count == len(durations_s)
+    assert min(durations_s) >= 0.11
+
+
 @pytest.mark.parametrize("profile", ["rtx3080ti", "a100-sxm", "rtx4090"])
 def test_before_hopper_there_is_no_activity_rather_than_none_at_work(
     make_driver: DriverMaker, profile: str

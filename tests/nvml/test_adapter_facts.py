@@ -35,6 +35,8 @@ def test_every_fact_has_a_value_or_a_reason_and_never_both(
     lacking = {name for name, fact in facts_of(gpu).items() if not fact.is_known}
     assert lacking <= {
         "average_power_w",
+        "is_activity_accumulated",
+        "is_clock_accumulated",
         "is_partitioned",
         "is_power_smoothed",
         "is_superchip",

@@ -99,7 +99,9 @@ def test_the_grid_is_what_the_driver_lists(make_driver: DriverMaker, profile: st
     least_mw, _ = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
     limits = grid.power_limits
 
-    assert tuple(sorted(mem)) == grid.mem_clocks_mhz
+    # A100s take no lock of their memory, and H100s do so at the next load of the driver.
+    takes_lock = profile not in {"a100-sxm", "h100-sxm"}
+    assert (tuple(sorted(mem)) if takes_lock else ()) == grid.mem_clocks_mhz
     assert tuple(sorted(sm)) == grid.sm_clocks_mhz
     assert limits is not None
     assert least_mw / 1000 == limits.least_w
@@ -193,60 +195,14 @@ def test_only_knobs_that_change_are_touched_and_the_same_point_is_installed_anew
     assert ["SetPowerManagementLimit", "SetGpuLockedClocks"] == calls.sets()
 
 
-def test_a_power_limit_is_put_back_to_what_was_found_and_not_to_the_default(
-    driver: FakeDriver, gpu: NvmlGpu
-) -> None:
-    gpu.request(OperatingPoint(power_limit_w=300.0))
-    found = open_nvml("nvml:0", timer=driver.timer)
-
-    found.request(OperatingPoint(power_limit_w=200.0))
-    assert KnobState(power_limit_w=200.0) == found.knob_state()
-    found.reset()
-
-    assert KnobState(power_limit_w=300.0) == found.knob_state()
-
-
-def test_a_journal_from_a_dead_holder_says_what_to_put_back(
-    driver: FakeDriver, gpu: NvmlGpu
-) -> None:
-    before = gpu.knob_state()
-    gpu.request(OperatingPoint(sm_clock_mhz=gpu.clock_grid().sm_clocks_mhz[3], power_limit_w=200.0))
-
-    next_holder = open_nvml("nvml:0", timer=driver.timer)
-    next_holder.reset(before)
-
-    limits = next_holder.clock_grid().power_limits
-    assert before == next_holder.knob_state()
-    assert limits is not None
-    assert before.power_limit_w == limits.found_w
-
-
-def test_a_reset_leaves_a_limit_alone_that_is_as_it_was_found(gpu: NvmlGpu, calls: CallLog) -> None:
-    gpu.reset()
-
-    assert ["ResetGpuLockedClocks", "ResetMemoryLockedClocks"] == calls.sets()
-
-
 @pytest.mark.parametrize("code", [3, 13])
 def test_a_lock_that_the_gpu_cannot_have_needs_no_reset(
     driver: FakeDriver, gpu: NvmlGpu, code: int
 ) -> None:
-    gpu.request(OperatingPoint(sm_clock_mhz=gpu.clock_grid().sm_clocks_mhz[3]))
+    gpu.request(OperatingPoint(mem_clock_mhz=gpu.clock_grid().mem_clocks_mhz[0]))
     driver.fail("nvmlDeviceResetMemoryLockedClocks", code)
 
     gpu.reset()
-
-
-def test_a_reset_that_fails_half_way_still_puts_the_power_limit_back(
-    driver: FakeDriver, gpu: NvmlGpu
-) -> None:
-    gpu.request(OperatingPoint(power_limit_w=200.0))
-    driver.fail("nvmlDeviceResetGpuLockedClocks", 999)
-
-    with pytest.raises(DeviceError, match="nvmlDeviceResetGpuLockedClocks"):
-        gpu.reset()
-
-    assert KnobState(power_limit_w=350.0) == gpu.knob_state()
 
 
 @pytest.mark.parametrize(

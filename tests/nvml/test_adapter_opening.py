@@ -104,6 +104,39 @@ def test_a_lost_gpu_hides_no_other(make_driver: DriverMaker, code: int) -> None:
     assert 1 == opened(driver, f"nvml:{uuid}").index
 
 
+@pytest.mark.parametrize("code", [4, 17, 19, 999])
+def test_a_gpu_that_this_account_may_not_open_hides_no_other(
+    make_driver: DriverMaker, code: int
+) -> None:
+    driver = make_driver(device_count=2)
+    uuid = opened(driver, "nvml:1").uuid
+    # Those that may pass are asked four times.
+    tries = 4 if code == 999 else 1
+    for selector in (f"nvml:{uuid}", "nvml"):
+        driver.fail("nvmlDeviceGetHandleByIndex_v2", code, call_count=tries)
+        assert 1 == opened(driver, selector).index
+
+
+def test_a_gpu_that_does_not_answer_is_named_where_nothing_fits(make_driver: DriverMaker) -> None:
+    driver = make_driver(device_count=3)
+    driver.fail("nvmlDeviceGetHandleByIndex_v2", 4, call_count=1)
+
+    with pytest.raises(InputError, match="there are 2") as caught:
+        opened(driver, "nvml")
+
+    assert "nvml:0 does not answer (GPU 0: nvmlDeviceGetHandleByIndex" in (caught.value.hint or "")
+
+
+def test_where_no_gpu_may_be_opened_that_is_the_error(make_driver: DriverMaker) -> None:
+    driver = make_driver(device_count=2)
+    driver.fail("nvmlDeviceGetHandleByIndex_v2", 4)
+
+    with pytest.raises(NotPermitted, match="NVML 4") as caught:
+        opened(driver, "nvml")
+
+    assert "/dev/nvidia0" in (caught.value.hint or "")
+
+
 def test_mig_is_a_caveat_of_the_whole_gpu(make_driver: DriverMaker) -> None:
     driver = make_driver("a100-sxm")
     assert CaveatKind.GPU_PARTITIONED not in kinds(opened(driver))

@@ -18,7 +18,7 @@ from joulewise.domain.errors import (
     NotSupported,
 )
 from joulewise.domain.measurement import EventReason, GpuSample
-from joulewise.domain.points import OperatingPoint
+from joulewise.domain.points import OperatingPoint, Touched
 from joulewise.simulator.fake_driver import FakeDriver, FakeKernel
 
 PROFILES = ["rtx3080ti", "a100-sxm", "h100-sxm", "rtx4090"]
@@ -195,7 +195,7 @@ def test_every_method_of_a_lost_gpu_raises_device_lost(driver: FakeDriver) -> No
     for ask in (
         gpu.sample,
         gpu.knob_state,
-        gpu.reset,
+        lambda: gpu.reset(Touched(knobs=frozenset({"sm_clock_mhz"}))),
         lambda: gpu.wait_for_energy_tick(1.0),
         lambda: gpu.request(OperatingPoint(sm_clock_mhz=gpu.clock_grid().sm_clocks_mhz[0])),
     ):
@@ -208,9 +208,9 @@ def test_a_failure_that_passes_is_asked_again_and_one_that_stays_is_an_error(
     driver: FakeDriver, code: int
 ) -> None:
     gpu = opened(driver)
-    driver.fail("nvmlDeviceGetClockInfo", code, call_count=2)
-    assert gpu.sample().sm_clock_mhz is not None
-    driver.fail("nvmlDeviceGetClockInfo", code)
+    driver.fail("nvmlDeviceGetFieldValues", code, call_count=2)
+    assert gpu.sample().energy_j is not None
+    driver.fail("nvmlDeviceGetFieldValues", code)
     began_s = driver.now_s()
 
     with pytest.raises(DeviceError, match=f"NVML {code}") as caught:
@@ -218,6 +218,47 @@ def test_a_failure_that_passes_is_asked_again_and_one_that_stays_is_an_error(
 
     assert DeviceError is type(caught.value)
     assert 0 < driver.now_s() - began_s < 1.0
+
+
+@pytest.mark.parametrize("code", [10, 27, 999])
+@pytest.mark.parametrize(
+    ("functions", "fields"),
+    [
+        (("nvmlDeviceGetClockInfo",), {"sm_clock_mhz", "mem_clock_mhz"}),
+        (("nvmlDeviceGetTemperatureV",), {"temp_c"}),
+        (("nvmlDeviceGetCurrentClocksEventReasons",), {"event_reasons"}),
+        (("nvmlDeviceGetEnforcedPowerLimit",), {"power_limit_w"}),
+        (("nvmlDeviceGetComputeRunningProcesses_v3",), {"other_process_count"}),
+        (("nvmlGpmSampleGet",), {"activity"}),
+        (("nvmlGpmSampleAlloc",), {"activity"}),
+        (("nvmlGpmMetricsGet",), {"activity"}),
+    ],
+)
+def test_what_a_sample_can_do_without_never_ends_it_nor_holds_it_up(
+    make_driver: DriverMaker, functions: tuple[str, ...], fields: set[str], code: int
+) -> None:
+    driver = make_driver("h100-sxm")
+    gpu = opened(driver)
+    for function in functions:
+        driver.fail(function, code)
+    gpu.sample()
+    driver.advance(11.0)
+    began_s = driver.now_s()
+
+    sample = gpu.sample()
+
+    assert driver.now_s() == began_s
+    assert fields == {name for name in GpuSample.__dataclass_fields__ if _is_none(sample, name)}
+    for function in functions:
+        driver.fail(function, 0)
+    for _ in range(2):
+        driver.advance(11.0)
+        sample = gpu.sample()
+    assert set() == {name for name in GpuSample.__dataclass_fields__ if _is_none(sample, name)}
+
+
+def _is_none(sample: GpuSample, name: str) -> bool:
+    return getattr(sample, name) is None
 
 
 @pytest.mark.parametrize("code", [2, 19, 20, 23, 29])

@@ -22,7 +22,14 @@ WORKS = gpt3_xl().works
 GEMM = next(work for work in WORKS if "gemm_logits" in work.kernel)
 STREAM = next(work for work in WORKS if "bias_gradient" in work.kernel)
 QUICK = SensorSettings(
-    idle_s=3.0, warm_up_s=3.0, poll_s=0.002, poll_duration_s=1.6, short_step_count=36
+    idle_s=3.0,
+    warm_up_s=3.0,
+    steady_s=5.0,
+    poll_s=0.002,
+    poll_duration_s=1.5,
+    hold_s=2.1,
+    short_hold_s=0.3,
+    short_step_count=32,
 )
 NO_STEPS = replace(QUICK, step_count=0, short_step_count=0)
 PROFILES = ["rtx3080ti", "a100-sxm", "h100-sxm", "rtx4090"]

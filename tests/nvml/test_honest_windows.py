@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from tests.fake_nvml import DriverMaker, open_fake
+from tests.nvml.fake_binding import opened
 
 from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.measurement import Window
@@ -25,7 +26,7 @@ WORKS = gpt3_xl().works
 ONCE = MeasureSettings(repeat_count=0)
 WARM_S = 3.0
 WINDOW_S = 5.0
-WINDOW_COUNT = 66
+WINDOW_COUNT = 55
 CAPPED, HOT = CaveatKind.POWER_CAPPED, CaveatKind.THERMALLY_THROTTLED
 FOREIGN, NOT_HELD = CaveatKind.FOREIGN_CONTROL, CaveatKind.CLOCK_NOT_HELD
 CROWDED = CaveatKind.OTHER_PROCESS_ON_GPU
@@ -84,8 +85,9 @@ Trouble = Callable[[Case], Expected]
 """Disturbs a window that is about to begin."""
 
 
-def _expected(case: Case, *kinds: CaveatKind, **knobs: float) -> Expected:
-    return Expected(kinds=frozenset(kinds), point=replace(case.point, **knobs))
+def _expected(case: Case, *kinds: CaveatKind, sm_clock_mhz: int | None = None) -> Expected:
+    point = case.point if sm_clock_mhz is None else replace(case.point, sm_clock_mhz=sm_clock_mhz)
+    return Expected(kinds=frozenset(kinds), point=point)
 
 
 def _nothing(case: Case) -> Expected:
@@ -110,8 +112,9 @@ def _lock_above(case: Case) -> Expected:
     assert asked is not None
     case.driver.foreign_lock(0, at_s=case.driver.now_s(), min_clock_mhz=0, max_clock_mhz=0)
     free = replace(case.point, sm_clock_mhz=None)
-    # At the power limit already, the clock stays where it was.
-    has_moved = case.steady(free).sm_clock_held_mhz[0, 0] > case.next_above_mhz(asked)
+    # At the power limit already, the clock stays where it was, or wanders by a step.
+    least_mhz = case.next_above_mhz(case.next_above_mhz(asked))
+    has_moved = case.steady(free).sm_clock_held_mhz[0, 0] >= least_mhz
     return Expected(kinds=frozenset({FOREIGN} if has_moved else ()), point=free)
 
 
@@ -135,7 +138,7 @@ def _limit(case: Case) -> Expected:
     assert limits is not None
     limit_w = float(case.rng.uniform(limits.least_w, 0.95 * limits.found_w))
     case.knob("enforced_limit_w", limit_w)
-    return _expected(case, FOREIGN, power_limit_w=limit_w)
+    return Expected(kinds=frozenset({FOREIGN}), point=replace(case.point, power_limit_w=limit_w))
 
 
 def _ceiling(case: Case, knob: str, kind: CaveatKind) -> Expected:
@@ -293,10 +296,42 @@ def test_caps_silently_back_to_stock_after_a_driver_reload(driver: FakeDriver) -
     assert "asked for a SM clock of 1200 MHz at most, ran at 1875 MHz" == _seen(window)[FOREIGN]
 
 
+def _set_limit(limit_w: float) -> None:
+    """As nvidia-smi -pl does."""
+    with opened() as (nvml, handle):
+        nvml.nvmlDeviceSetPowerManagementLimit(handle, round(1000 * limit_w))
+
+
 def test_a_limit_of_our_own_that_somebody_raised_is_told(driver: FakeDriver) -> None:
     point = OperatingPoint(power_limit_w=200.0)
-    other = open_fake(driver, ())
-    window = _one(
-        driver, point, lambda _loop: other.gpu.request(replace(point, power_limit_w=300.0))
-    )
+    window = _one(driver, point, lambda _loop: _set_limit(300.0))
     assert "a power limit of 300 W was in force, not the 200 W asked for" == _seen(window)[FOREIGN]
+
+
+def test_a_limit_that_somebody_lowered_or_raised_while_ours_was_auto_is_told_ever_after(
+    driver: FakeDriver,
+) -> None:
+    gemm = next(work.kernel for work in WORKS if "gemm_logits" in work.kernel)
+    _set_limit(150.0)
+    session = open_fake(driver, WORKS, "nvml:0")
+    session.gpu.request(AUTO)
+    settings = MeasureSettings(repeat_count=0)
+    seen = []
+    with session.runner.loop(gemm, run="r") as loop:
+        for limit_w in (150.0, 120.0, 350.0):
+            _set_limit(limit_w)
+            loop.run_for(WARM_S)
+            seen.append(_seen(measure_window(session.gpu, loop, AUTO, 0, settings)).get(FOREIGN))
+    told = "a power limit of {} W was in force, not the 150 W found"
+    assert [None, told.format(120), told.format(350)] == seen
+
+
+@pytest.mark.parametrize("asked_w", [None, 250.0, 340.0])
+def test_a_limit_that_the_machine_enforces_from_the_first_is_a_doubt_of_the_gpu_not_of_windows(
+    driver: FakeDriver, asked_w: float | None
+) -> None:
+    driver.set_knob(0, "enforced_limit_w", 300.0)
+    session = open_fake(driver, WORKS, "nvml:0")
+    assert FOREIGN in {caveat.kind for caveat in session.gpu.identity.caveats}
+    window = _one(driver, OperatingPoint(power_limit_w=asked_w), lambda _loop: None)
+    assert ({CAPPED}, 0) == (set(_seen(window)), window.window)

@@ -12,17 +12,18 @@ from joulewise.control.lease import hold
 from joulewise.control.state import state_file
 from joulewise.domain.errors import DeviceError
 from joulewise.domain.measurement import GpuSample
-from joulewise.domain.points import AUTO, ClockGrid, KnobState, OperatingPoint
+from joulewise.domain.points import AUTO, KNOBS, ClockGrid, KnobState, OperatingPoint, Touched
 from joulewise.domain.ports import GpuIdentity
 
 FOUND_W = 380.0
-KNOBS = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w")
+CLOCKS = frozenset({"sm_clock_mhz", "mem_clock_mhz"})
 points = st.builds(
     OperatingPoint,
     sm_clock_mhz=st.none() | st.integers(200, 2000),
     mem_clock_mhz=st.none() | st.integers(400, 10000),
     power_limit_w=st.none() | st.floats(100.0, 400.0),
 )
+clocks = points.map(lambda point: replace(point, power_limit_w=None))
 entries = st.builds(
     JournalEntry,
     device=st.text(),
@@ -31,6 +32,7 @@ entries = st.builds(
     holder=st.text(),
     touched=st.lists(st.sampled_from(KNOBS), unique=True).map(tuple),
     found=st.none() | st.builds(KnobState, power_limit_w=st.none() | st.floats(1.0, 1000.0)),
+    asked_limits_w=st.none() | st.lists(st.floats(1.0, 1000.0)).map(tuple),
 )
 
 
@@ -45,7 +47,10 @@ class ToyGpu:
     point: OperatingPoint = AUTO
     limit_w: float | None = FOUND_W
     found_w: float | None = FOUND_W
-    """As this handle found the limit when it was opened."""
+    """As this handle found the limit before it first set it."""
+    touched: set[str] = field(default_factory=set)
+    """By this handle; the next are by any."""
+    ever_touched: set[str] = field(default_factory=set)
     steps_to_live: int | None = None
     refusals: int = 0
     resets: int = 0
@@ -91,19 +96,34 @@ class ToyGpu:
 
     def request(self, point: OperatingPoint) -> None:
         self._step()
-        self.point = replace(point, power_limit_w=None)
-        self.limit_w = point.power_limit_w or self.found_w
+        if "power_limit_w" not in self.touched:
+            self.found_w = self.limit_w
+        self.touched |= {knob for knob in KNOBS if getattr(point, knob) is not None}
+        self.ever_touched |= self.touched
+        for knob in CLOCKS & self.touched:
+            self.point = replace(self.point, **{knob: getattr(point, knob)})
+        if "power_limit_w" in self.touched:
+            self.limit_w = point.power_limit_w or self.found_w
         self._step()
 
-    def reset(self, found: KnobState | None = None) -> None:
+    def reset(self, touched: Touched | None = None) -> None:
         self._step()
         self.resets += 1
         if self.refusals:
             self.refusals -= 1
             raise DeviceError("not now")
-        self.point = AUTO
-        self.limit_w = self.found_w if found is None else found.power_limit_w
+        knobs = self.touched if touched is None else touched.knobs
+        self.point = replace(self.point, **dict.fromkeys(CLOCKS & knobs))
+        if "power_limit_w" in knobs:
+            self._put_back(touched or Touched(knobs=frozenset(), asked_limits_w=None))
+        self.touched.clear()
         self._step()
+
+    def _put_back(self, touched: Touched) -> None:
+        found_w = self.found_w if touched.found is None else touched.found.power_limit_w
+        asked_w = touched.asked_limits_w
+        if asked_w is None or self.limit_w in asked_w:
+            self.limit_w = found_w
 
     def _step(self) -> None:
         """The process dies here, before or after the device did as asked."""
@@ -123,23 +143,41 @@ def _die_holding(gpu: ToyGpu, state_dir: Path, asked: list[OperatingPoint]) -> N
         pass
 
 
-@given(asked=st.lists(points, max_size=4), steps=st.integers(0, 12), replays=st.integers(1, 4))
-@settings(max_examples=40, deadline=None)
-def test_wherever_a_holder_dies_the_next_one_finds_clocks_with_the_driver(
-    asked: list[OperatingPoint], steps: int, replays: int
+@given(
+    asked=st.lists(points, max_size=4),
+    others=clocks,
+    steps=st.integers(0, 12),
+    lowered_w=st.none() | st.floats(50.0, 99.0),
+    replays=st.integers(1, 4),
+)
+@settings(max_examples=60, deadline=None)
+def test_wherever_a_holder_dies_the_next_one_gives_back_what_it_touched_and_nothing_else(
+    asked: list[OperatingPoint],
+    others: OperatingPoint,
+    steps: int,
+    lowered_w: float | None,
+    replays: int,
 ) -> None:
+    """`others` are locks of another controller; `lowered_w` is a limit that it set afterwards."""
     with tempfile.TemporaryDirectory() as folder:
-        gpu = ToyGpu(steps_to_live=steps)
+        gpu = ToyGpu(point=others, steps_to_live=steps)
         _die_holding(gpu, Path(folder), asked)
-        # Whoever comes next finds what was left, and knows no better.
-        gpu.steps_to_live, gpu.found_w = None, gpu.limit_w
+        gpu.limit_w = lowered_w or gpu.limit_w
+        # Whoever comes next knows no better than the journal.
+        gpu.steps_to_live, gpu.touched = None, set()
         for _ in range(replays):
             with hold(gpu, state_dir=Path(folder)):
-                assert (gpu.point, gpu.limit_w) == (AUTO, FOUND_W)
+                pass
         assert not state_file(gpu.identity, Path(folder), ".journal.json").exists()
+    for knob in CLOCKS:
+        kept, left = getattr(others, knob), getattr(gpu.point, knob)
+        may_touch = any(getattr(point, knob) is not None for point in asked)
+        assert left is None if knob in gpu.ever_touched else left in (None, kept)
+        assert may_touch or left == kept
+    assert gpu.limit_w == (lowered_w or FOUND_W)
 
 
-@given(entry=entries, left=points, replays=st.integers(1, 5))
+@given(entry=entries, left=clocks, replays=st.integers(1, 5))
 @settings(max_examples=40, deadline=None)
 def test_replaying_a_journal_again_changes_nothing_more(
     entry: JournalEntry, left: OperatingPoint, replays: int
@@ -149,16 +187,20 @@ def test_replaying_a_journal_again_changes_nothing_more(
         gpu = ToyGpu(point=left)
         write_journal(journal, entry)
         undone = [replay(journal, gpu) for _ in range(replays)]
+    given_back = dict.fromkeys(CLOCKS & frozenset(entry.touched))
     assert undone == [True] + [False] * (replays - 1)
-    assert (gpu.point, gpu.resets) == (AUTO, 1)
+    assert gpu.point == replace(left, **given_back)
+    assert gpu.resets == (1 if entry.touched else 0)
 
 
-@given(refusals=st.integers(0, 5), left=points)
+@given(refusals=st.integers(0, 5), left=clocks)
 @settings(max_examples=40, deadline=None)
 def test_a_refused_replay_is_tried_until_it_succeeds(refusals: int, left: OperatingPoint) -> None:
     with tempfile.TemporaryDirectory() as folder:
         journal = Path(folder) / "toy.json"
-        write_journal(journal, JournalEntry(device="", device_name="", uuid="", holder=""))
+        touched = ("mem_clock_mhz", "sm_clock_mhz")
+        entry = JournalEntry(device="", device_name="", uuid="", holder="", touched=touched)
+        write_journal(journal, entry)
         gpu = ToyGpu(point=left, refusals=refusals)
         tries = 0
         while journal.exists():
@@ -171,7 +213,7 @@ def test_a_refused_replay_is_tried_until_it_succeeds(refusals: int, left: Operat
     assert gpu.point == AUTO
 
 
-@given(content=st.binary(max_size=60), left=points)
+@given(content=st.binary(max_size=60), left=clocks)
 @settings(max_examples=40, deadline=None)
 def test_any_journal_at_all_means_that_clocks_are_given_back(
     content: bytes, left: OperatingPoint

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import joulewise
 from joulewise.domain import quantities
 
@@ -114,16 +116,25 @@ def test_the_error_tree_has_at_most_ten_classes() -> None:
     assert 10 == len(classes)
 
 
-def test_importing_the_command_line_loads_nothing_heavy() -> None:
-    heavy = (
-        "import sys, joulewise.cli.app; "
-        "print(*sorted({'scipy', 'plotly', 'sklearn', 'polars', 'jinja2', 'torch', 'pynvml'}"
-        " & set(sys.modules)))"
+def loaded_by(module: str) -> set[str]:
+    """Packages outside the standard library that a fresh interpreter has loaded for it."""
+    code = (
+        f"import sys; before = set(sys.modules); import {module}; "
+        "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
     )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split()) - sys.stdlib_module_names
 
-    done = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True)
 
-    assert "" == done.stdout.strip()
+def test_importing_joulewise_loads_nothing_else() -> None:
+    assert {"joulewise"} == loaded_by("joulewise")
+
+
+@pytest.mark.parametrize("module", ["joulewise.cli.app", "joulewise.device.nvml_gpu"])
+def test_importing_the_command_line_or_the_adapter_loads_nothing_heavy(module: str) -> None:
+    heavy = {"cuda", "jinja2", "plotly", "polars", "pynvml", "scipy", "sklearn", "torch"}
+
+    assert set() == loaded_by(module) & heavy
 
 
 def test_no_module_imports_what_only_one_system_has_at_its_top() -> None:

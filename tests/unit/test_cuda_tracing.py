@@ -100,12 +100,13 @@ def test_a_change_of_the_clock_is_read_from_records_as_the_kernel_writes_them() 
     assert 0.001 == pytest.approx(change.stall_s, rel=0.03)
 
 
-def test_the_mean_clock_is_cycles_over_time() -> None:
-    records = np.array([[START_NS, 5], [START_NS + 2_000_000, 3_000_005]], dtype=np.uint64)
+def test_the_mean_clock_is_cycles_over_time_of_the_sms_that_wrote_both_stamps() -> None:
+    begin = np.array([[START_NS, 5], [START_NS, 900], [0, 0]], dtype=np.uint64)
+    end = np.array([[START_NS + 2_000_000, 3_000_005], [0, 0], [START_NS, 7]], dtype=np.uint64)
 
-    assert 1500.0 == mean_clock_mhz(records)
-    assert mean_clock_mhz(records[::-1]) is None
-    assert mean_clock_mhz(np.zeros((2, 2), dtype=np.uint64)) is None
+    assert 1500.0 == mean_clock_mhz(begin, end)
+    assert mean_clock_mhz(end, begin) is None
+    assert mean_clock_mhz(np.zeros((2, 2), dtype=np.uint64), end[:2]) is None
 
 
 def test_uuids_are_written_as_nvml_writes_them() -> None:

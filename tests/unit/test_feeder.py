@@ -12,7 +12,7 @@ from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.errors import InputError, MeasurementError, NotSupported
 from joulewise.domain.ports import GpuIdentity
 from joulewise.domain.workload import Launch, Workload
-from joulewise.integrations.feeder import DEPTH_COUNT, Feeder
+from joulewise.integrations.feeder import DEPTH_COUNT, Fed, Feeder
 from joulewise.integrations.torch_runner import TorchRunners, bare_uuid, works_of
 from joulewise.workload.builtin import builtin_workload
 
@@ -52,6 +52,11 @@ class SteppedLane:
         assert {first, last} <= self.kept
         return (last - first) * BATCH_S
 
+    def mean_mhz(self, first: int, last: int) -> float | None:
+        """As if every batch had run at a clock 1 MHz higher than the one before."""
+        assert {first, last} <= self.kept
+        return 1000.0 + (first + last) / 2
+
     def forget(self, mark: int) -> None:
         self.kept.remove(mark)
 
@@ -74,9 +79,20 @@ def test_a_window_lasts_from_the_end_of_a_batch_to_the_end_of_another() -> None:
     with feeding(lane) as feeder:
         feeder.begin()
         lane.go_on(2)
-        count, elapsed_s = feeder.end()
+        fed = feeder.end()
 
-    assert (1, BATCH_S) == (count, elapsed_s)
+    assert Fed(batch_count=1, elapsed_s=BATCH_S, mean_sm_clock_mhz=1001.5) == fed
+
+
+def test_a_window_that_nobody_ended_keeps_no_marks() -> None:
+    lane = SteppedLane()
+    with feeding(lane) as feeder:
+        feeder.begin()
+        lane.go_on(100)
+        feeder.begin()
+        lane.go_on(100)
+
+    assert set() == lane.kept
 
 
 def test_no_more_is_queued_than_keeps_the_device_busy_and_no_mark_is_kept() -> None:

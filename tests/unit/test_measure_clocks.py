@@ -100,7 +100,22 @@ def test_a_clock_left_to_the_driver_is_somebody_elses_where_it_lies_below_what_i
 )
 def test_nothing_is_claimed_of_others_while_the_device_names_a_reason(reason: EventReason) -> None:
     samples = _samples([1905, 1500, 1400], reasons=frozenset({reason}))
-    assert () == clock_doubts(samples, AUTO, GRID, counted_mhz=1000.0)
+    assert () == clock_doubts(samples, AUTO, GRID)
+    # Power of one kernel is one power, so the clock that it allows does not jump unseen.
+    is_alone = reason is EventReason.POWER_CAP
+    assert [FOREIGN] * is_alone == _kinds(clock_doubts(samples, AUTO, GRID, counted_mhz=1000.0))
+
+
+@pytest.mark.parametrize(
+    ("free_mhz", "kinds"), [(1500, []), (1400, []), (1905, []), (1320, []), (1200, [FOREIGN])]
+)
+def test_a_clock_lower_than_at_the_power_limit_while_nothing_holds_it_down_is_somebody_elses(
+    free_mhz: int, kinds: list[CaveatKind]
+) -> None:
+    capped = frozenset({EventReason.POWER_CAP})
+    samples = _samples([1400, 1415, free_mhz, 1400], reasons=capped)
+    samples[2] = replace(samples[2], event_reasons=NOTHING)
+    assert kinds == _kinds(clock_doubts(samples, AUTO, GRID, is_sm_excused=True))
 
 
 def test_idleness_explains_no_low_clock_under_load() -> None:
@@ -123,6 +138,28 @@ def test_cycles_tell_of_a_lock_that_came_and_went_between_readings(
 ) -> None:
     doubts = clock_doubts(_samples([1500] * 4), POINT, GRID, counted_mhz=counted_mhz)
     assert kinds == _kinds(doubts)
+
+
+@pytest.mark.parametrize(
+    ("clocks_mhz", "counted_mhz", "kinds"),
+    [
+        ([1905, 1905, 1890], 1893.0, []),
+        ([1905, 1905, 1890], 1872.0, []),
+        ([1905, 1905, 1890], 1860.0, [FOREIGN]),
+        ([1905, 1890, 1905], 1935.0, [FOREIGN]),
+    ],
+)
+def test_a_clock_that_wanders_by_a_step_of_the_grid_is_nobody_elses(
+    clocks_mhz: list[int], counted_mhz: float, kinds: list[CaveatKind]
+) -> None:
+    doubts = clock_doubts(_samples(clocks_mhz), AUTO, GRID, counted_mhz=counted_mhz)
+    assert kinds == _kinds(doubts)
+
+
+def test_a_clock_at_the_power_limit_may_lie_between_two_that_are_listed() -> None:
+    samples = _samples([1770] * 4, reasons=frozenset({EventReason.POWER_CAP}))
+    for counted_mhz, kinds in ((1784.0, []), (1771.0, []), (1760.0, [FOREIGN])):
+        assert kinds == _kinds(clock_doubts(samples, AUTO, GRID, counted_mhz=counted_mhz))
 
 
 def test_the_clock_held_is_the_counted_one_where_there_is_one() -> None:
@@ -162,6 +199,27 @@ def test_another_power_limit_than_found_or_asked_for_is_somebody_elses(
 ) -> None:
     samples = [replace(sample, power_limit_w=limit_w) for sample in _samples([1500] * 2)]
     doubts = foreign_limit(samples, OperatingPoint(power_limit_w=asked_w), GRID)
+    assert [FOREIGN] * is_foreign == _kinds(doubts)
+
+
+@pytest.mark.parametrize(
+    ("limit_w", "asked_w", "is_foreign"),
+    [
+        (300.0, None, False),
+        (350.0, None, True),
+        (250.0, None, True),
+        (300.0, 320.0, False),
+        (250.0, 250.0, False),
+        (300.0, 250.0, True),
+    ],
+)
+def test_a_limit_that_was_enforced_from_the_first_goes_with_the_device(
+    *, limit_w: float, asked_w: float | None, is_foreign: bool
+) -> None:
+    limits = PowerLimitRange(least_w=100.0, found_w=350.0, enforced_w=300.0)
+    samples = [replace(sample, power_limit_w=limit_w) for sample in _samples([1500] * 2)]
+    point = OperatingPoint(power_limit_w=asked_w)
+    doubts = foreign_limit(samples, point, replace(GRID, power_limits=limits))
     assert [FOREIGN] * is_foreign == _kinds(doubts)
 
 

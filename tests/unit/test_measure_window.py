@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -160,6 +161,73 @@ def test_a_counter_that_runs_faster_than_the_board_can_draw_is_an_error() -> Non
 
     with pytest.raises(MeasurementError, match="power limit is 350 W"):
         _measure(replace(session, gpu=ChangedGpu(session.gpu, racing)))
+
+
+def test_a_power_limit_that_somebody_raised_explains_more_power_than_the_one_found() -> None:
+    session = open_virtual(QUIET, WORKS)
+
+    def raised(sample: GpuSample) -> GpuSample:
+        return replace(
+            sample,
+            energy_j=2.0 * (sample.energy_j or 0.0),
+            power_w=2.0 * (sample.power_w or 0.0),
+            power_limit_w=700.0,
+        )
+
+    cell = _measure(replace(session, gpu=ChangedGpu(session.gpu, raised)))
+    assert CaveatKind.FOREIGN_CONTROL in _kinds(cell)
+
+
+def test_a_reading_of_energy_that_is_missing_within_a_window_spoils_nothing() -> None:
+    plain = _measure(open_virtual(QUIET, WORKS))
+    session = open_virtual(QUIET, WORKS)
+
+    class Gappy(ChangedGpu):
+        """Lacks every third reading, but none at the edge of a window."""
+
+        def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
+            return session.gpu.wait_for_energy_tick(timeout_s)
+
+    numbers = itertools.count()
+    gpu = Gappy(
+        session.gpu,
+        lambda sample: sample if next(numbers) % 3 else replace(sample, energy_j=None),
+    )
+    assert plain.windows == _measure(replace(session, gpu=gpu)).windows
+
+
+@pytest.mark.parametrize(("gain_ratio", "is_told"), [(1.0, False), (0.96, False), (0.6, True)])
+def test_a_counter_that_disagrees_with_power_is_told_of_every_window(
+    *, gain_ratio: float, is_told: bool
+) -> None:
+    session = open_virtual(QUIET, WORKS)
+
+    def scaled(sample: GpuSample) -> GpuSample:
+        return replace(sample, energy_j=gain_ratio * (sample.energy_j or 0.0))
+
+    cell = _measure(replace(session, gpu=ChangedGpu(session.gpu, scaled)))
+    for window in cell.windows:
+        assert is_told == (
+            CaveatKind.COUNTER_DISAGREES in {caveat.kind for caveat in window.caveats}
+        )
+
+
+def test_a_thermometer_that_falls_silent_in_the_warm_up_leaves_a_window_in_doubt() -> None:
+    session = open_virtual(QUIET, WORKS)
+
+    def silent(sample: GpuSample) -> GpuSample:
+        return replace(sample, temp_c=None) if sample.time_s > 3.0 else sample
+
+    cell = _measure(replace(session, gpu=ChangedGpu(session.gpu, silent)))
+    seen = {caveat.seen for window in cell.windows for caveat in window.caveats}
+    assert {"the device told no temperature after 0 s"} == seen
+
+
+def test_heat_explains_a_lower_clock() -> None:
+    session = open_virtual(f"{QUIET},ambient=60", WORKS)
+    cell = _measure(session, OperatingPoint(sm_clock_mhz=1875))
+    assert CaveatKind.THERMALLY_THROTTLED in _kinds(cell)
+    assert CaveatKind.CLOCK_NOT_HELD not in _kinds(cell)
 
 
 def test_a_counter_that_starts_anew_within_a_window_costs_a_repeat() -> None:

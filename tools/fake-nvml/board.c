@@ -19,6 +19,8 @@
 #define OTHER_TIME_RATIO 1.25 /* another process takes turns, and draws power of its own */
 #define OTHER_POWER_W 25.0
 #define CHECK_CLIENTS_NS 100000000ll
+#define MOST_STEPS 100000000u /* of one call: some seconds */
+#define LONGEST_LAUNCH_PS 1e18
 
 /* Everything that decides how fast what adds up. */
 typedef struct {
@@ -167,23 +169,25 @@ static uint64_t launches_until(const device_t *device, int64_t stop_ps, double t
   return fitting < (double)most ? (uint64_t)fitting : most;
 }
 
-static void work_until(device_t *device, int64_t stop_ps, uint64_t launch_target) {
+static void work_until(device_t *device, int64_t stop_ps, uint64_t launch_target,
+                       unsigned *left_steps) {
   double ratio = device->time_ratio;
   if (device->knobs.other_process_count > 0) ratio *= OTHER_TIME_RATIO;
-  while (device->now_ps < stop_ps && device->launch_count < launch_target) {
+  while (device->now_ps < stop_ps && device->launch_count < launch_target && *left_steps) {
+    --*left_steps;
     operation_t *operation = operation_now(device);
-    double time_ps = fmax(operation->time_ps * ratio, 1.0);
+    double time_ps = fmin(fmax(operation->time_ps * ratio, 1.0), LONGEST_LAUNCH_PS);
     if (device->left_ratio == 1.0) {
       uint64_t count = launches_until(device, stop_ps, time_ps, launch_target);
       int64_t duration_ps = llround((double)count * time_ps);
-      if (count && device->now_ps + duration_ps <= stop_ps) {
+      if (count && duration_ps <= stop_ps - device->now_ps) {
         work(device, operation, duration_ps, count == 1);
         end_launches(device, count, time_ps);
         continue;
       }
     }
     int64_t left_ps = llround(device->left_ratio * time_ps);
-    if (device->now_ps + left_ps <= stop_ps) {
+    if (left_ps <= stop_ps - device->now_ps) {
       work(device, operation, left_ps, 0);
       end_launches(device, 1, time_ps);
       continue;
@@ -208,28 +212,33 @@ static void rest_long(device_t *device, int64_t stop_ps) {
   sensors_restart(device);
 }
 
-void board_advance(device_t *device, int64_t until_ps, uint64_t launch_target) {
+int board_advance(device_t *device, int64_t until_ps, uint64_t launch_target) {
+  unsigned left_steps = MOST_STEPS;
   if (device->next_event_ps <= device->now_ps) clocks_take_effect(device);
   while (device->now_ps < until_ps && device->launch_count < launch_target) {
+    if (!left_steps) return 0;
+    left_steps--;
     rest_long(device, until_ps);
     int64_t stop_ps = until_ps;
     if (device->next_sensor_ps < stop_ps) stop_ps = device->next_sensor_ps;
     if (device->next_event_ps < stop_ps) stop_ps = device->next_event_ps;
-    if (device->step_count && !board_is_stalled(device)) work_until(device, stop_ps, launch_target);
-    else rest_until(device, stop_ps);
+    if (device->step_count && !board_is_stalled(device))
+      work_until(device, stop_ps, launch_target, &left_steps);
+    else if (stop_ps > device->now_ps) rest_until(device, stop_ps);
     if (device->now_ps >= device->next_sensor_ps) sensors_read(device);
     if (device->now_ps >= device->next_event_ps) clocks_take_effect(device);
   }
+  return 1;
 }
 
-void board_sync(device_t *device) {
+int board_sync(device_t *device) {
   int64_t now_ps = state_now_ps();
   int64_t machine_ns = monotonic_ns();
   if (machine_ns - state->checked_clients_ns > CHECK_CLIENTS_NS) {
     state->checked_clients_ns = machine_ns;
     clients_purge();
   }
-  board_advance(device, now_ps, UINT64_MAX);
+  return board_advance(device, now_ps, UINT64_MAX);
 }
 
 /* ---- programs ----------------------------------------------------------------------------- */
@@ -240,6 +249,7 @@ void board_run(device_t *device, const fakenvml_step_t *steps, uint32_t step_cou
   if (!device->step_count)
     device->woken_ps = device->now_ps - (rest_ps < wake_ps ? wake_ps - rest_ps : 0);
   device->runner_pid = pid;
+  device->runner_started = process_started(pid);
   device->step_count = step_count;
   device->at_step = device->done_in_step = 0;
   device->left_ratio = 1.0;

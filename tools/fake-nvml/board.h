@@ -18,10 +18,11 @@ typedef struct {
 } operation_t;
 
 void board_begin(device_t *device, const profile_t *profile);
-/* Bring a board up to the driver's clock; every reading begins with this. */
-void board_sync(device_t *device);
-/* Go on until a moment, or until so many launches have ended. */
-void board_advance(device_t *device, int64_t until_ps, uint64_t launch_target);
+/* Bring a board up to the driver's clock; every reading begins with this. Whether it got there. */
+int board_sync(device_t *device);
+/* Go on until a moment, or until so many launches have ended. One call takes so many steps at
+ * most, lest others wait for the lock for ever; whether it got there. */
+int board_advance(device_t *device, int64_t until_ps, uint64_t launch_target);
 /* Clocks, limits or knobs changed: find what holds from now on. */
 void board_enter(device_t *device);
 void board_run(device_t *device, const fakenvml_step_t *steps, uint32_t step_count, pid_t pid);

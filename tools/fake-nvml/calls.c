@@ -20,17 +20,22 @@ static FILE *log_file;
 static __thread const char *current_symbol;
 static char driver_text[64] = DEFAULT_DRIVER;
 static char environment_failures[1024];
+/* Threads of this process: beginning and ending, and what is read of the environment. */
+static pthread_mutex_t beginning = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t environment = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- log and environment ------------------------------------------------------------------ */
 
 void calls_configure(void) {
   const char *log_path = getenv("FAKE_NVML_LOG"), *failures = getenv("FAKE_NVML_FAIL");
   const char *driver = getenv("FAKE_NVML_DRIVER");
+  pthread_mutex_lock(&environment);
   if (log_file) fclose(log_file);
   log_file = log_path && *log_path ? fopen(log_path, "ae") : NULL;
   if (log_file) setvbuf(log_file, NULL, _IOLBF, 0);
   snprintf(environment_failures, sizeof environment_failures, "%s", failures ? failures : "");
   snprintf(driver_text, sizeof driver_text, "%s", driver && *driver ? driver : DEFAULT_DRIVER);
+  pthread_mutex_unlock(&environment);
 }
 
 const char *driver_version(void) { return driver_text; }
@@ -41,8 +46,11 @@ static void note(const char *symbol, int return_code) {
   if (!log_file) return;
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  fprintf(log_file, "%ld.%06ld %d %s %d\n", (long)now.tv_sec, now.tv_nsec / 1000, (int)getpid(),
-          symbol, return_code);
+  pthread_mutex_lock(&environment);
+  if (log_file)
+    fprintf(log_file, "%ld.%06ld %d %s %d\n", (long)now.tv_sec, now.tv_nsec / 1000, (int)getpid(),
+            symbol, return_code);
+  pthread_mutex_unlock(&environment);
 }
 
 /* ---- injected failures -------------------------------------------------------------------- */
@@ -79,12 +87,15 @@ static int failure_of_state(const char *symbol) {
 static int failure_of_environment(const char *symbol) {
   size_t length = strlen(symbol);
   const char *at = environment_failures;
-  while ((at = strstr(at, symbol))) {
+  int code = NVML_SUCCESS;
+  pthread_mutex_lock(&environment);
+  while (!code && (at = strstr(at, symbol))) {
     int is_whole = at == environment_failures || at[-1] == ',';
-    if (is_whole && at[length] == '=') return atoi(at + length + 1);
+    if (is_whole && at[length] == '=') code = atoi(at + length + 1);
     at += length;
   }
-  return NVML_SUCCESS;
+  pthread_mutex_unlock(&environment);
+  return code;
 }
 
 /* Functions that a driver older than this lacks: major versions, as far as they are known. */
@@ -129,14 +140,23 @@ static int injected(const char *symbol) {
 
 /* ---- calls -------------------------------------------------------------------------------- */
 
-int call_unlocked(const char *symbol) {
+/* For calls that do not lock the state for something else. */
+static int injected_unlocked(const char *symbol) {
+  if (!state) return injected(symbol);
+  state_lock();
   int code = injected(symbol);
+  state_unlock();
+  return code;
+}
+
+int call_unlocked(const char *symbol) {
+  int code = injected_unlocked(symbol);
   note(symbol, code);
   return code;
 }
 
 int call_stub(const char *symbol) {
-  int code = injected(symbol);
+  int code = injected_unlocked(symbol);
   if (!code) code = NVML_ERROR_NOT_SUPPORTED;
   note(symbol, code);
   return code;
@@ -189,7 +209,7 @@ int call_any_device(const char *symbol, void *pointer, device_t **device, int *m
   *mig = handle->mig;
   if (state->is_virtual && (*device)->knobs.read_call_s > 0)
     state->virtual_ps += ps_of_s((*device)->knobs.read_call_s);
-  board_sync(*device);
+  if (!board_sync(*device)) return call_end(NVML_ERROR_TIMEOUT);
   return device_is_lost(*device) ? call_end(NVML_ERROR_GPU_IS_LOST) : NVML_SUCCESS;
 }
 
@@ -236,28 +256,37 @@ int not_ready(device_t *device) {
 
 /* ---- begin and end ------------------------------------------------------------------------ */
 
+static int add_client(void) {
+  state_lock();
+  int code = clients_add();
+  state_unlock();
+  return code;
+}
+
 int calls_initialise(void) {
   int code = state_require();
   if (code) return code;
-  state_lock();
-  clients_add();
-  state_unlock();
-  init_count++;
-  return NVML_SUCCESS;
+  pthread_mutex_lock(&beginning);
+  code = add_client();
+  if (!code) init_count++;
+  pthread_mutex_unlock(&beginning);
+  return code;
 }
 
 void calls_move(void) {
-  if (!init_count) return;
-  state_lock();
-  clients_add();
-  state_unlock();
+  pthread_mutex_lock(&beginning);
+  if (init_count) add_client();
+  pthread_mutex_unlock(&beginning);
 }
 
 int calls_shut_down(void) {
-  if (!init_count) return NVML_ERROR_UNINITIALIZED;
-  if (--init_count) return NVML_SUCCESS;
-  state_lock();
-  clients_drop();
-  state_unlock();
-  return NVML_SUCCESS;
+  pthread_mutex_lock(&beginning);
+  int code = init_count ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+  if (!code && --init_count == 0) {
+    state_lock();
+    clients_drop();
+    state_unlock();
+  }
+  pthread_mutex_unlock(&beginning);
+  return code;
 }

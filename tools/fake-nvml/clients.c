@@ -7,10 +7,11 @@
 
 #include "board.h"
 #include "clocks.h"
+#include "nvml_types.h"
 #include "state.h"
 
 /* Field 22 of /proc/PID/stat: when the process started, in ticks since boot; 0: no such process. */
-static uint64_t start_of(pid_t pid) {
+uint64_t process_started(pid_t pid) {
   char path[64], text[1024];
   snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
   FILE *file = fopen(path, "re");
@@ -31,7 +32,7 @@ static uint64_t start_of(pid_t pid) {
 
 int process_lives(pid_t pid, uint64_t started) {
   if (pid <= 0 || (kill(pid, 0) && errno == ESRCH)) return 0;
-  uint64_t found = start_of(pid);
+  uint64_t found = process_started(pid);
   return found && (!started || found == started);
 }
 
@@ -65,7 +66,7 @@ void clients_purge(void) {
   }
   for (unsigned i = 0; i < state->device_count; i++) {
     device_t *device = &state->devices[i];
-    if (!device->step_count || process_lives(device->runner_pid, 0)) continue;
+    if (!device->step_count || process_lives(device->runner_pid, device->runner_started)) continue;
     board_sync(device);
     board_stop(device);
     died = 1;
@@ -73,15 +74,17 @@ void clients_purge(void) {
   if (died) last_left();
 }
 
-void clients_add(void) {
+int clients_add(void) {
   clients_purge();
   pid_t own = getpid();
   client_t *free_slot = NULL;
   for (unsigned i = 0; i < MAX_CLIENTS; i++) {
-    if (state->clients[i].pid == own) return;
+    if (state->clients[i].pid == own) return NVML_SUCCESS;
     if (!state->clients[i].pid && !free_slot) free_slot = &state->clients[i];
   }
-  if (free_slot) *free_slot = (client_t){.pid = own, .started = start_of(own)};
+  if (!free_slot) return NVML_ERROR_INSUFFICIENT_RESOURCES;
+  *free_slot = (client_t){.pid = own, .started = process_started(own)};
+  return NVML_SUCCESS;
 }
 
 void clients_drop(void) {

@@ -2,7 +2,8 @@
  *
  * Every function returns 0 or an NVML return code, unless it says otherwise. Clocks are MHz,
  * times nanoseconds of the driver's own clock (CLOCK_MONOTONIC, or virtual time). All state is in
- * one file that every process maps, so locks outlive the process that set them.
+ * one file that every process maps, so locks outlive the process that set them. Numbers beyond the
+ * bounds of README.md are refused (2, INVALID_ARGUMENT).
  */
 #ifndef FAKE_NVML_H
 #define FAKE_NVML_H
@@ -69,7 +70,7 @@ double fakenvml_true_energy_j(unsigned device);
 double fakenvml_true_power_w(unsigned device);
 double fakenvml_true_sm_clock_mhz(unsigned device);
 
-/* Knobs of the board by name, see README; -1 stands for unknown names. */
+/* Knobs of the board by name, see README: -1 for unknown names, 2 for what a knob does not take. */
 int fakenvml_set(unsigned device, const char *name, double value);
 int fakenvml_get(unsigned device, const char *name, double *value);
 

@@ -12,14 +12,26 @@
 
 #define HARNESS __attribute__((visibility("default")))
 
+/* Bounds: what is beyond them is a slip, and would take for ever or leave the range of time. */
+#define LAST_PS (100 * 86400 * (int64_t)PS_PER_S) /* virtual time ends after 100 days */
+#define LONGEST_RUN_PS (10 * 86400 * (int64_t)PS_PER_S)
+#define MOST_LAUNCHES 1000000000000ull
+#define MOST_GIGACYCLES 1e4
+#define MOST_BYTES 1e16
+#define MOST_J 1e9
+#define MOST_RATIO 100.0
+#define MOST_MHZ 1e6
+#define MOST_W 1e6
+
 static int find_device(unsigned index, device_t **device) {
   int code = state_require();
   if (code) return code;
   if (index >= state->device_count) return NVML_ERROR_INVALID_ARGUMENT;
   state_lock();
   *device = &state->devices[index];
-  board_sync(*device);
-  return NVML_SUCCESS;
+  if (board_sync(*device)) return NVML_SUCCESS;
+  state_unlock();
+  return NVML_ERROR_TIMEOUT;
 }
 
 static int done(int code) {
@@ -67,19 +79,23 @@ HARNESS int fakenvml_advance_ns(int64_t duration_ns) {
   if (!state->is_virtual) return NVML_ERROR_INVALID_STATE;
   if (duration_ns < 0) return NVML_ERROR_INVALID_ARGUMENT;
   state_lock();
+  if (duration_ns > (LAST_PS - state->virtual_ps) / PS_PER_NS)
+    return done(NVML_ERROR_INVALID_ARGUMENT);
   state->virtual_ps += duration_ns * PS_PER_NS;
   return done(NVML_SUCCESS);
 }
 
 /* ---- programs ----------------------------------------------------------------------------- */
 
-static int is_number(double value) { return isfinite(value) && value >= 0; }
+static int is_within(double value, double most) { return value >= 0 && value <= most; }
 
 static int is_kernel(const fakenvml_kernel_t *kernel) {
-  return kernel && is_number(kernel->compute_cycle_count) && is_number(kernel->memory_bytes) &&
-         is_number(kernel->core_j) && is_number(kernel->memory_j) &&
-         is_number(kernel->set_point_ratio) && is_number(kernel->overlap_exponent_ratio) &&
-         kernel->set_point_ratio > 0 && kernel->overlap_exponent_ratio > 0;
+  return kernel && is_within(kernel->compute_cycle_count, MOST_GIGACYCLES) &&
+         is_within(kernel->memory_bytes, MOST_BYTES) && is_within(kernel->core_j, MOST_J) &&
+         is_within(kernel->memory_j, MOST_J) && is_within(kernel->set_point_ratio, MOST_RATIO) &&
+         is_within(kernel->overlap_exponent_ratio, MOST_RATIO) && kernel->set_point_ratio > 0 &&
+         kernel->overlap_exponent_ratio > 0 &&
+         (kernel->compute_cycle_count > 0 || kernel->memory_bytes > 0);
 }
 
 HARNESS int fakenvml_add_kernel(unsigned index, const fakenvml_kernel_t *kernel, uint32_t *id) {
@@ -109,7 +125,8 @@ static int check_steps(const device_t *device, const fakenvml_step_t *steps, uin
 HARNESS int fakenvml_run(unsigned index, const fakenvml_step_t *steps, uint32_t step_count) {
   ON_DEVICE(index);
   int is_others = device->step_count && device->runner_pid != getpid();
-  if (is_others && process_lives(device->runner_pid, 0)) return done(NVML_ERROR_IN_USE);
+  if (is_others && process_lives(device->runner_pid, device->runner_started))
+    return done(NVML_ERROR_IN_USE);
   if (!step_count) {
     board_stop(device);
     return done(NVML_SUCCESS);
@@ -136,12 +153,15 @@ HARNESS int fakenvml_progress(unsigned index, fakenvml_progress_t *progress) {
 
 static int run_until_launch(device_t *device, uint64_t launch_target) {
   if (!state->is_virtual || !device->step_count) return NVML_ERROR_INVALID_STATE;
-  board_advance(device, NEVER_PS / 2, launch_target);
+  int64_t left_ps = LAST_PS - device->now_ps;
+  int64_t until_ps = device->now_ps + (left_ps < LONGEST_RUN_PS ? left_ps : LONGEST_RUN_PS);
+  board_advance(device, until_ps, launch_target);
   if (device->now_ps > state->virtual_ps) state->virtual_ps = device->now_ps;
-  return NVML_SUCCESS;
+  return device->launch_count < launch_target ? NVML_ERROR_TIMEOUT : NVML_SUCCESS;
 }
 
 HARNESS int fakenvml_run_launches(unsigned index, uint64_t launch_count) {
+  if (launch_count > MOST_LAUNCHES) return NVML_ERROR_INVALID_ARGUMENT;
   ON_DEVICE(index);
   return done(run_until_launch(device, device->launch_count + launch_count));
 }
@@ -153,13 +173,17 @@ HARNESS int fakenvml_run_iterations(unsigned index, uint64_t iteration_count) {
     per_pass += device->steps[i].launch_count;
     if (i < device->at_step) done_in_pass += device->steps[i].launch_count;
   }
+  if (per_pass && iteration_count > MOST_LAUNCHES / per_pass)
+    return done(NVML_ERROR_INVALID_ARGUMENT);
   uint64_t passes_from = device->launch_count - done_in_pass;
   return done(run_until_launch(
       device, iteration_count ? passes_from + iteration_count * per_pass : device->launch_count));
 }
 
 HARNESS int fakenvml_blur(unsigned index, double time_ratio, double power_ratio) {
-  if (!(time_ratio > 0 && power_ratio > 0)) return NVML_ERROR_INVALID_ARGUMENT;
+  if (!is_within(time_ratio, MOST_RATIO) || !is_within(power_ratio, MOST_RATIO) ||
+      time_ratio <= 0 || power_ratio <= 0)
+    return NVML_ERROR_INVALID_ARGUMENT;
   ON_DEVICE(index);
   device->time_ratio = time_ratio;
   device->power_ratio = power_ratio;
@@ -179,7 +203,9 @@ static int steady_idle(const profile_t *p, double sm_mhz, double mem_mhz,
 
 HARNESS int fakenvml_steady(unsigned index, uint32_t kernel, double sm_mhz, double mem_mhz,
                             double limit_w, fakenvml_steady_t *steady) {
-  if (!steady) return NVML_ERROR_INVALID_ARGUMENT;
+  if (!steady || !is_within(sm_mhz, MOST_MHZ) || !is_within(mem_mhz, MOST_MHZ) ||
+      !is_within(limit_w, MOST_W))
+    return NVML_ERROR_INVALID_ARGUMENT;
   ON_DEVICE(index);
   const profile_t *p = state_profile();
   unsigned memory = p->memory_state_count - 1;
@@ -230,8 +256,9 @@ HARNESS double fakenvml_true_sm_clock_mhz(unsigned index) {
 
 HARNESS int fakenvml_set(unsigned index, const char *name, double value) {
   ON_DEVICE(index);
-  double *knob = name && !isnan(value) ? knobs_find(&device->knobs, name) : NULL;
+  double *knob = name ? knobs_find(&device->knobs, name) : NULL;
   if (!knob) return done(-1);
+  if (!knobs_takes(name, value)) return done(NVML_ERROR_INVALID_ARGUMENT);
   if (knob == &device->knobs.scope) device->module_since_ps = device->now_ps;
   *knob = value;
   board_enter(device);
@@ -259,7 +286,7 @@ HARNESS int fakenvml_fail(const char *symbol, int return_code, unsigned call_cou
 HARNESS int fakenvml_foreign_lock(unsigned index, int64_t at_ns, unsigned min_mhz,
                                   unsigned max_mhz) {
   ON_DEVICE(index);
-  if (device->foreign_lock_count == MAX_FOREIGN_LOCKS || min_mhz > max_mhz)
+  if (at_ns < 0 || device->foreign_lock_count == MAX_FOREIGN_LOCKS || min_mhz > max_mhz)
     return done(NVML_ERROR_INVALID_ARGUMENT);
   lock_range_t range = {0};
   if (max_mhz) {

@@ -20,6 +20,8 @@
 #define VIRTUAL_EPOCH_NS 1000000000000ll /* not zero, for real time never begins there either */
 
 state_t *state;
+static int state_file = -1; /* open and locked for as long as it is mapped: somebody lives here */
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; /* threads of this process */
 
 static size_t size_of(unsigned device_count) {
   return sizeof(state_t) + device_count * sizeof(device_t);
@@ -83,8 +85,8 @@ static void knobs_from_environment(knobs_t *knobs) {
   int length;
   while (text && sscanf(text, "%63[^=]=%lf%n", name, &value, &length) == 2) {
     double *knob = knobs_find(knobs, name);
-    if (knob) *knob = value;
-    else fprintf(stderr, "fake NVIDIA driver: no knob is called %s\n", name);
+    if (knob && knobs_takes(name, value)) *knob = value;
+    else fprintf(stderr, "fake NVIDIA driver: no knob takes %s=%g\n", name, value);
     text += length;
     if (*text++ != ',') break;
   }
@@ -112,9 +114,12 @@ static int fill(state_t *fresh, unsigned profile, unsigned device_count, int is_
   return NVML_SUCCESS;
 }
 
-static void use(state_t *fresh) {
+static void use(state_t *fresh, int file) {
   if (state) munmap(state, size_of(state->device_count));
-  state = fresh;
+  if (state_file >= 0) close(state_file);
+  flock(file, LOCK_SH | LOCK_NB);
+  state_file = file;
+  __atomic_store_n(&state, fresh, __ATOMIC_RELEASE);
 }
 
 static state_t *map(int file, size_t size) {
@@ -136,38 +141,43 @@ int state_create(const char *path, const char *profile_name, unsigned device_cou
   fchmod(file, 0666);
   size_t size = size_of(device_count);
   state_t *fresh = ftruncate(file, (off_t)size) ? NULL : map(file, size);
-  close(file);
   if (!fresh || fill(fresh, profile, device_count, is_virtual) || rename(fresh_path, path)) {
+    if (fresh) munmap(fresh, size);
+    close(file);
     unlink(fresh_path);
     return NVML_ERROR_OPERATING_SYSTEM;
   }
-  use(fresh);
+  use(fresh, file);
   return NVML_SUCCESS;
+}
+
+/* Whether what was mapped is a state of this version. */
+static int is_state(const state_t *mapped, size_t size) {
+  return mapped->magic == MAGIC && mapped->layout == layout() &&
+         __atomic_load_n(&mapped->is_ready, __ATOMIC_ACQUIRE) &&
+         mapped->device_count <= MAX_DEVICES && mapped->profile < fake_profile_count &&
+         size == size_of(mapped->device_count);
 }
 
 int state_attach(const char *path) {
   if (!path) return NVML_ERROR_INVALID_ARGUMENT;
   int file = open(path, O_RDWR | O_CLOEXEC);
-  if (file < 0) return NVML_ERROR_NOT_FOUND;
+  if (file < 0) return errno == ENOENT ? NVML_ERROR_NOT_FOUND : NVML_ERROR_OPERATING_SYSTEM;
   struct stat found;
   state_t *mapped = NULL;
   if (!fstat(file, &found) && (size_t)found.st_size >= sizeof(state_t))
     mapped = map(file, (size_t)found.st_size);
+  int code = mapped && is_state(mapped, (size_t)found.st_size) ? NVML_SUCCESS
+                                                               : NVML_ERROR_INVALID_STATE;
+  if (!code && !mapped->is_virtual && monotonic_ns() < mapped->epoch_ns)
+    code = NVML_ERROR_NOT_FOUND; /* made before a reboot */
+  if (!code) {
+    use(mapped, file);
+    return NVML_SUCCESS;
+  }
+  if (mapped) munmap(mapped, (size_t)found.st_size);
   close(file);
-  if (!mapped) return NVML_ERROR_UNKNOWN;
-  int is_ours = mapped->magic == MAGIC && mapped->layout == layout() &&
-                __atomic_load_n(&mapped->is_ready, __ATOMIC_ACQUIRE) &&
-                (size_t)found.st_size == size_of(mapped->device_count);
-  if (!is_ours) {
-    munmap(mapped, (size_t)found.st_size);
-    return NVML_ERROR_UNKNOWN;
-  }
-  if (!mapped->is_virtual && monotonic_ns() < mapped->epoch_ns) { /* made before a reboot */
-    munmap(mapped, (size_t)found.st_size);
-    return NVML_ERROR_NOT_FOUND;
-  }
-  use(mapped);
-  return NVML_SUCCESS;
+  return code;
 }
 
 static const char *or_else(const char *name, const char *otherwise) {
@@ -175,24 +185,69 @@ static const char *or_else(const char *name, const char *otherwise) {
   return value && *value ? value : otherwise;
 }
 
-int state_require(void) {
-  if (state) return NVML_SUCCESS;
+/* Whether a file that is no state of this version may be made anew: our own, of another version
+ * (or empty, or under the name that nobody else uses), and nobody lives on it. */
+static int may_replace(const char *path, int is_usual) {
+  struct stat found;
+  uint64_t magic = 0;
+  if (lstat(path, &found) || !S_ISREG(found.st_mode) || found.st_uid != geteuid()) return 0;
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (file < 0) return 0;
+  int is_ours = is_usual || !found.st_size ||
+                (read(file, &magic, sizeof magic) == sizeof magic && magic == MAGIC);
+  int is_free = !flock(file, LOCK_EX | LOCK_NB);
+  close(file);
+  return is_ours && is_free;
+}
+
+static int complain(int code, const char *path, const char *what) {
+  fprintf(stderr, "fake NVIDIA driver: %s: %s\n", path, what);
+  return code;
+}
+
+static int make_usual(const char *path) {
+  char *end;
+  const char *count_text = or_else("FAKE_NVML_DEVICES", "1");
+  const char *profile = or_else("FAKE_NVML_PROFILE", "rtx3080ti");
+  unsigned long device_count = strtoul(count_text, &end, 10);
+  unsigned profile_index;
+  if (*end || device_count > MAX_DEVICES)
+    return complain(NVML_ERROR_INVALID_STATE, count_text, "FAKE_NVML_DEVICES is 0 to 16");
+  if (!find_profile(profile, &profile_index))
+    return complain(NVML_ERROR_INVALID_STATE, profile, "FAKE_NVML_PROFILE names no board");
+  int code = state_create(path, profile, (unsigned)device_count,
+                          !strcmp(or_else("FAKE_NVML_TIME", "real"), "virtual"));
+  return code ? complain(NVML_ERROR_INVALID_STATE, path, "this state file cannot be made") : 0;
+}
+
+static int open_usual(void) {
   char usual[128], guard_path[4200];
   snprintf(usual, sizeof usual, "/tmp/fake-nvml.%d.state", (int)getuid());
   const char *path = or_else("FAKE_NVML_STATE", usual);
   snprintf(guard_path, sizeof guard_path, "%s.lock", path);
-  int guard = open(guard_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (guard < 0) return NVML_ERROR_OPERATING_SYSTEM;
+  /* First as it is: where everybody may write, nobody may create over another's file. */
+  int guard = open(guard_path, O_RDWR | O_CLOEXEC);
+  if (guard < 0) guard = open(guard_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (guard < 0) return complain(NVML_ERROR_INVALID_STATE, guard_path, strerror(errno));
+  fchmod(guard, 0666);
   flock(guard, LOCK_EX);
   int code = state_attach(path);
-  if (code == NVML_ERROR_NOT_FOUND) {
-    unsigned device_count = (unsigned)atoi(or_else("FAKE_NVML_DEVICES", "1"));
-    code = state_create(path, or_else("FAKE_NVML_PROFILE", "rtx3080ti"), device_count,
-                        !strcmp(or_else("FAKE_NVML_TIME", "real"), "virtual"));
-  } else if (code) {
-    fprintf(stderr, "fake NVIDIA driver: %s is no state file of this version; remove it\n", path);
-  }
+  if (code == NVML_ERROR_NOT_FOUND ||
+      (code == NVML_ERROR_INVALID_STATE && may_replace(path, path == usual)))
+    code = make_usual(path);
+  else if (code == NVML_ERROR_INVALID_STATE)
+    complain(code, path, "no state file of this version; remove it, or set FAKE_NVML_STATE");
+  else if (code)
+    code = complain(NVML_ERROR_INVALID_STATE, path, "this state file cannot be opened");
   close(guard);
+  return code;
+}
+
+int state_require(void) {
+  if (__atomic_load_n(&state, __ATOMIC_ACQUIRE)) return NVML_SUCCESS;
+  pthread_mutex_lock(&opening);
+  int code = state ? NVML_SUCCESS : open_usual();
+  pthread_mutex_unlock(&opening);
   return code;
 }
 

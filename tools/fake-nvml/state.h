@@ -17,7 +17,7 @@
 #define MAX_DEVICES 16u
 #define MAX_KERNELS 8192u
 #define MAX_STEPS 65536u
-#define MAX_CLIENTS 64u
+#define MAX_CLIENTS 256u
 #define MAX_FAILURES 32u
 #define MAX_FOREIGN_LOCKS 64u
 #define MAX_STARTS 1024u
@@ -80,6 +80,7 @@ typedef struct {
 
   /* What runs. */
   pid_t runner_pid;
+  uint64_t runner_started; /* as of clients */
   uint32_t at_step, done_in_step, step_count, kernel_count;
   double left_ratio; /* of the launch that runs */
   uint64_t launch_count, iteration_count;
@@ -146,9 +147,10 @@ int64_t state_ns_of_ps(int64_t at_ps);
 int64_t ps_of_s(double duration_s);
 
 /* Processes that hold the driver. */
-void clients_add(void);
+int clients_add(void); /* an NVML code */
 void clients_drop(void);
 void clients_purge(void); /* see to those that died; the last one takes the driver with it */
+uint64_t process_started(pid_t pid); /* 0: there is no such process */
 int process_lives(pid_t pid, uint64_t started);
 void driver_unload(device_t *device);
 

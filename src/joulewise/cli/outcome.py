@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.caveats import Caveat, CaveatKind, by_gravity
 from joulewise.domain.errors import InfeasibleBudget, JoulewiseError
 from joulewise.domain.plan import Status
 
@@ -27,8 +28,13 @@ def stdout_console() -> Console:
     return Console(
         file=sys.stdout,
         highlight=False,
-        width=None if sys.stdout.isatty() else _WIDTH_WHEN_PIPED_COUNT,
+        width=None if sys.stdout.isatty() or _is_width_given() else _WIDTH_WHEN_PIPED_COUNT,
     )
+
+
+def _is_width_given() -> bool:
+    """Whether COLUMNS says how wide output shall be; rich goes by it."""
+    return os.environ.get("COLUMNS", "").isdecimal()
 
 
 def stderr_console() -> Console:
@@ -60,7 +66,7 @@ class Outcome:
             "energy_j": self.energy_j,
             "time_s": self.time_s,
             "bound_gap_ratio": self.bound_gap_ratio,
-            "caveats": [caveat_document(caveat) for caveat in self.caveats],
+            "caveats": [caveat_document(caveat) for caveat in by_gravity(self.caveats)],
             **self.extra,
         }
 

@@ -20,6 +20,9 @@ from joulewise.cli.outcome import stderr_console
 from joulewise.domain.ports import Progress as ProgressPort
 from joulewise.domain.ports import no_progress
 
+# A cell on hardware takes most of a minute: the time that remains shows only over several.
+_SPEED_OVER_S = 1800.0
+
 
 @contextmanager
 def progress_bars(*, is_shown: bool, after_s: float = 0.0) -> Generator[ProgressPort]:
@@ -37,6 +40,7 @@ def progress_bars(*, is_shown: bool, after_s: float = 0.0) -> Generator[Progress
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=stderr_console(),
+        speed_estimate_period=_SPEED_OVER_S,
     )
     tasks: dict[str, TaskID] = {}
 

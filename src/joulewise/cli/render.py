@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from joulewise.domain.caveats import Caveat
+from joulewise.domain.caveats import Caveat, by_gravity
 from joulewise.report.wording import decimal
 
 
@@ -23,12 +23,12 @@ def signed_percent(ratio: float, digits: int = 2) -> str:
     return f"{decimal(100 * ratio, digits, plus='+')} %"
 
 
-def seconds(time_s: float) -> str:
-    """A time with four digits and a fitting unit."""
+def seconds(time_s: float, digit_count: int = 4) -> str:
+    """A time with so many digits and a fitting unit."""
     for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "µs")):
         if time_s * factor >= 1 or unit == "µs":
-            return f"{_digits(time_s * factor, 4)} {unit}"
-    return f"{time_s:.4g} s"
+            return f"{_digits(time_s * factor, digit_count)} {unit}"
+    return f"{time_s:.{digit_count}g} s"
 
 
 def _digits(value: float, count: int) -> str:
@@ -36,12 +36,12 @@ def _digits(value: float, count: int) -> str:
     return f"{value:#.{count}g}".removesuffix(".")
 
 
-def joules(energy_j: float) -> str:
-    """An energy with five digits and a fitting unit."""
+def joules(energy_j: float, digit_count: int = 5) -> str:
+    """An energy with so many digits and a fitting unit."""
     for factor, unit in ((1e-6, "MJ"), (1e-3, "kJ"), (1, "J"), (1e3, "mJ")):
         if energy_j * factor >= 1 or unit == "mJ":
-            return f"{_digits(energy_j * factor, 5)} {unit}"
-    return f"{energy_j:.5g} J"
+            return f"{_digits(energy_j * factor, digit_count)} {unit}"
+    return f"{energy_j:.{digit_count}g} J"
 
 
 def visible(text: str) -> str:
@@ -58,14 +58,25 @@ def counted(count: int, noun: str) -> str:
 
 
 def table(
-    title: str | None, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left_count: int = 1
+    title: str | None,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    left_count: int = 1,
+    copied_count: int = 0,
 ) -> Table:
-    """A plain table: the first columns to the left, numbers to the right."""
+    """A plain table: the first columns to the left, numbers to the right.
+
+    The first `copied_count` columns are never broken over lines, for people copy them.
+    """
     grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for index, column in enumerate(columns):
         is_text = index < left_count
         grid.add_column(
-            column, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold"
+            column,
+            justify="left" if is_text else "right",
+            no_wrap=not is_text or index < copied_count,
+            overflow="fold",
         )
     for row in rows:
         grid.add_row(*(escape(visible(cell)) for cell in row))
@@ -85,8 +96,8 @@ def print_line(console: Console, line: str | None) -> None:
 
 
 def print_caveats(console: Console, caveats: Iterable[Caveat]) -> None:
-    """Each doubt: what was seen, why it matters, what helps."""
-    listed = tuple(caveats)
+    """Each doubt, the gravest first: what was seen, why it matters, what helps."""
+    listed = by_gravity(caveats)
     if not listed:
         return
     console.print()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from joulewise.cli.render import counted, joules, percent, seconds, signed_percent
-from joulewise.domain.caveats import CaveatKind
+from joulewise.domain.caveats import Caveat, is_simulated
 from joulewise.domain.plan import FrontierPoint, Objective, Plan, Status, Verification
+from joulewise.domain.sweep import Sweep
 from joulewise.report.compare import ComparisonRow
 from joulewise.report.regions import change_indices
-from joulewise.report.verdict import leaves_changes_out, proof, verdict
+from joulewise.report.verdict import headline, leaves_changes_out, proof, ran_on
+from joulewise.workflow.preparing import leaves_memory_clock
 
 _BUDGETS_RATIO = (
     *(-0.02, -0.01, -0.005, 0.0, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03),
@@ -79,7 +81,7 @@ def plan_sentence(plan: Plan, rows: Sequence[ComparisonRow], out: Path | None) -
         parts.append(changes_text(plan))
     if out is not None:
         parts.append(f"written to {out}")
-    return f"{verdict(plan, None, rows)} {'; '.join(parts)}."
+    return f"{headline(plan, None, rows)} {'; '.join(parts)}."
 
 
 def changes_text(plan: Plan) -> str:
@@ -106,16 +108,41 @@ def _product(plan: Plan) -> str:
     return f"{plan.request.objective} {product:.3f} of the baseline's"
 
 
+def sweep_sentence(sweep: Sweep, out: Path) -> str:
+    """What was measured, on what, and what was left alone."""
+    source = sweep.source
+    parts = [
+        ran_on(source.device_name, source.device, sweep.caveats),
+        f"{counted(len(sweep.kernels), 'kernel')} at "
+        f"{counted(len(sweep.points), 'operating point')}, written to {out}.",
+        *memory_clock_note(source.device),
+    ]
+    return " ".join(parts)
+
+
+def memory_clock_note(device: str) -> tuple[str, ...]:
+    """That the memory clock was left alone, where the device string has it so."""
+    if not leaves_memory_clock(device):
+        return ()
+    return (
+        "The memory clock was left to the driver; with memory_lock=on in the device string it is "
+        "measured too.",
+    )
+
+
+def with_origin(sentence: str, caveats: Iterable[Caveat]) -> str:
+    """A sentence about figures of several devices or tables: simulated, where any is."""
+    return f"Simulated. {sentence}" if is_simulated(caveats) else sentence
+
+
 def tune_sentence(plan: Plan, seen: Verification, rows: Sequence[ComparisonRow]) -> str:
-    """The verdict of `tune`, simulated or measured; the same as on the report."""
-    is_simulated = any(caveat.kind is CaveatKind.SIMULATED_DEVICE for caveat in seen.caveats)
-    origin = f"{'Simulated' if is_simulated else 'Measured on'} {plan.device_name}"
-    return f"{origin}. {verified_sentence(plan, seen, rows)}"
+    """The verdict of `tune`, and whether the memory clock was left alone."""
+    return " ".join((verified_sentence(plan, seen, rows), *memory_clock_note(seen.device)))
 
 
 def verified_sentence(plan: Plan, seen: Verification, rows: Sequence[ComparisonRow]) -> str:
-    """What fresh runs showed, and how many changes of clocks are in it."""
-    said = verdict(plan, seen, rows)
+    """What fresh runs showed, on what, and how many changes of clocks are in it."""
+    said = headline(plan, seen, rows)
     if plan.request.transition is None:
         return said
     text = changes_text(plan)

@@ -61,9 +61,10 @@ def clock_list(text: str | None, *, field: str) -> tuple[int | None, ...] | None
         elif part.isascii() and part.isdecimal() and int(part[:9]) > 0 and len(part) < 9:  # noqa: PLR2004
             clocks.append(int(part))
         else:
-            raise InputError(
-                f"{part!r} is not a clock in MHz", field=field, hint="Write auto,1680,1890."
-            )
+            hint = "Write auto,1680,1890."
+            if re.fullmatch(r"\d+\s*(-|\.\.|:)\s*\d+([-:.]+\d+)?", part):
+                hint = f"Ranges are not supported; name the clocks: --{field} auto,1680,1890."
+            raise InputError(f"{part!r} is not a clock in MHz", field=field, hint=hint)
     return tuple(dict.fromkeys(clocks))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from rich.console import Console
 
 from joulewise.cli.outcome import Outcome
-from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
+from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind, is_simulated
 from joulewise.domain.plan import Granularity, Plan, Status, Verification
 from joulewise.domain.points import OperatingPoint
 from joulewise.report.regions import change_indices, plan_regions
@@ -43,7 +43,7 @@ def plan_outcome(
             time_s=plan.time_s,
             bound_gap_ratio=plan.bound_gap_ratio,
             caveats=caveats,
-            extra={**_frame(plan), **extra},
+            extra={**_frame(plan), "is_simulated": is_simulated(caveats), **extra},
         )
     return Outcome(
         status=plan.status if seen.saving_interval.low_ratio > 0 else Status.NO_GAIN,
@@ -62,6 +62,7 @@ def plan_outcome(
             "is_within_budget": seen.is_within_budget,
             "pair_count": len(seen.pairs),
             **_frame(plan),
+            "is_simulated": is_simulated(seen.caveats),
             **extra,
         },
     )
@@ -71,6 +72,7 @@ def _frame(plan: Plan) -> dict[str, object]:
     """What the figures are of."""
     return {
         "workload": plan.workload,
+        "device": plan.device,
         "device_name": plan.device_name,
         "objective": plan.request.objective,
         "max_slowdown_ratio": plan.request.max_slowdown_ratio,
@@ -101,7 +103,7 @@ def requests_document(plan: Plan) -> list[dict[str, object]]:
         {
             "launch_index": request.launch_index,
             "lead_s": request.lead_s,
-            **_point_document(request.point),
+            **point_document(request.point),
         }
         for request in plan.requests
     ]
@@ -117,14 +119,15 @@ def regions_document(plan: Plan) -> dict[str, object]:
             {
                 "first_launch": region.first_launch,
                 "last_launch": region.last_launch,
-                **_point_document(region.point),
+                **point_document(region.point),
             }
             for region in plan_regions(plan)
         ]
     }
 
 
-def _point_document(point: OperatingPoint) -> dict[str, object]:
+def point_document(point: OperatingPoint) -> dict[str, object]:
+    """A point as machines read it; null stands for auto."""
     return {
         "sm_clock_mhz": point.sm_clock_mhz,
         "mem_clock_mhz": point.mem_clock_mhz,

@@ -151,6 +151,36 @@ def check_given_back(gpu: Gpu, left: Touched) -> None:
     )
 
 
+# How a knob is called, and what gives it back by hand.
+_BY_HAND = {
+    "sm_clock_mhz": ("SM clock", "-rgc"),
+    "mem_clock_mhz": ("memory clock", "-rmc"),
+    "power_limit_w": ("power limit", "-pl"),
+}
+
+
+def still_set(entry: JournalEntry | None, path: Path) -> str:
+    """What may still be set as a journal says, which file that is, and what to type.
+
+    `None` is a journal that cannot be read.
+    """
+    if entry is None:
+        what, device, options = "Clocks", "a GPU", ["-rgc", "-rmc"]
+    else:
+        knobs = [knob for knob in KNOBS if knob in entry.touched]
+        what = ", ".join(_BY_HAND[knob][0] for knob in knobs)
+        device = entry.device_name
+        found_w = None if entry.found is None else entry.found.power_limit_w
+        limit = [] if found_w is None else [f"-pl {found_w:g}"]
+        options = [_BY_HAND[knob][1] for knob in knobs if knob != "power_limit_w"]
+        options = [f"-i {entry.uuid}", *options, *(limit if "power_limit_w" in knobs else ())]
+    return (
+        f"{what[0].upper()}{what[1:]} of {device} may still be set, as {path} says: the next "
+        f"joulewise that sets clocks there gives them back, and so does: "
+        f"nvidia-smi {' '.join(options)}."
+    )
+
+
 def _is_asked(limit_w: float, left: Touched) -> bool:
     asked_w = left.asked_limits_w
     return asked_w is None or any(abs(limit_w - one_w) <= _SAME_LIMIT_W for one_w in asked_w)
@@ -173,6 +203,7 @@ def replay(path: Path, gpu: Gpu) -> bool:
     except DeviceError as error:
         holder = "an earlier process" if entry is None else entry.holder
         error.add_note(f"{gpu.identity.name} was left with clocks set by {holder} ({path}).")
+        error.add_note(still_set(entry, path))
         raise
     delete_journal(path)
     return True

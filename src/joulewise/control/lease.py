@@ -15,6 +15,7 @@ from joulewise.control.journal import (
     delete_journal,
     knobs_of,
     replay,
+    still_set,
     write_journal,
 )
 from joulewise.control.lock import FileLock
@@ -47,6 +48,7 @@ class GpuLease:
         self._is_limit_ours = False
         self._has_set_clocks = False
         self._is_over = False
+        self._is_left_set = False
 
     def apply(self, point: OperatingPoint) -> None:
         """Ask for a point; what it touches is on disk before the device hears of it.
@@ -102,7 +104,12 @@ class GpuLease:
             atexit.unregister(self.release)
             self._signals.restore()
 
+    def still_set(self) -> str | None:
+        """What the lease could not give back, where it could not; `None` elsewhere."""
+        return still_set(self._entry(self._touched), self._journal) if self._is_left_set else None
+
     def _give_back(self) -> None:
+        self._is_left_set = self._has_set_clocks
         try:
             # The device knows best what it took of what was asked for.
             self._gpu.reset()
@@ -111,6 +118,7 @@ class GpuLease:
             if self._has_set_clocks:
                 raise
             # An account that may set nothing has set nothing.
+        self._is_left_set = False
         delete_journal(self._journal)
 
     def _still_touched(self) -> Touched:
@@ -183,6 +191,7 @@ def _release_after(lease: GpuLease, first: BaseException) -> None:
     try:
         lease.release()
     except JoulewiseError as error:
-        first.add_note(
-            f"The clocks could not be given back ({error}); the next lease will try again."
-        )
+        first.add_note(f"The clocks could not be given back ({error}).")
+    left = lease.still_set()
+    if left is not None:
+        first.add_note(left)

@@ -28,7 +28,10 @@ class HostFacts:
 
     `has_sys_admin` is the effective capability; it counts only in the initial user namespace.
     `running` are processes, of those that this process sees, that set clocks or read GPUs often
-    (see `WATCHED_PROCESSES`), by the name that the kernel keeps, which has 15 letters at most.
+    (see `WATCHED_PROCESSES`), by the name that the kernel keeps, which has 15 letters at most;
+    `is_seeing_others` says whether processes of other accounts are seen at all. `packages` names
+    a torch that was built without CUDA `torch+cpu`. `fake_rights` is what the environment tells
+    the fake driver of the rights of this process.
     """
 
     system: str
@@ -42,7 +45,9 @@ class HostFacts:
     nvidia_pci_count: int | None = None
     kernel_module_version: str | None = None
     running: tuple[str, ...] = ()
+    is_seeing_others: bool = True
     packages: tuple[str, ...] = ()
+    fake_rights: bool | None = None
 
 
 # Names as in /proc/*/comm; a longer name is cut there after 15 letters.
@@ -103,7 +108,9 @@ def host_facts(root: Path = Path("/"), environment: Mapping[str, str] | None = N
         nvidia_pci_count=_nvidia_pci_count(root),
         kernel_module_version=_kernel_module_version(root),
         running=_running(root),
-        packages=tuple(name for name in OPTIONAL_PACKAGES if _is_installed(name)),
+        is_seeing_others=not (root / "proc/self").exists() or (root / "proc/1/comm").exists(),
+        packages=tuple(filter(None, map(_installed, OPTIONAL_PACKAGES))),
+        fake_rights=_fake_rights(environment.get("FAKE_NVML_PRIV", "")),
     )
 
 
@@ -181,12 +188,17 @@ def _running(root: Path) -> tuple[str, ...]:
     return tuple(sorted(names & WATCHED_PROCESSES))
 
 
-def _is_installed(distribution: str) -> bool:
-    """Whether the package is there; nothing of it is imported."""
+def _fake_rights(text: str) -> bool | None:
+    """As the fake driver reads it; `None` where nothing is said."""
+    return None if not text else text.strip().lstrip("+-0")[:1].isdigit()
+
+
+def _installed(distribution: str) -> str | None:
+    """The package, where it is there; nothing of it is imported."""
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow to import
 
     try:
-        version(distribution)
+        found = version(distribution)
     except PackageNotFoundError:
-        return False
-    return True
+        return None
+    return f"{distribution}+cpu" if found.endswith("+cpu") else distribution

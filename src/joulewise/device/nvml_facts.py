@@ -43,7 +43,7 @@ from joulewise.device.nvml_values import (
     temperature_c,
 )
 from joulewise.device.real_time import MonotonicTimer
-from joulewise.domain.errors import JoulewiseError
+from joulewise.domain.errors import JoulewiseError, NotPermitted
 from joulewise.domain.gpu_facts import Absence, DriverFacts, Fact, GpuFacts
 
 _VIRTUALIZATION = {
@@ -73,13 +73,27 @@ def driver_facts() -> DriverFacts:
             problem=error.message,
             hint=error.hint,
         )
+    count = call("nvmlDeviceGetCount", pause=MonotonicTimer().sleep)
+    failure = None if count.code == Code.SUCCESS else _error_of(count)
     return DriverFacts(
         is_fake=is_fake_library(),
         driver_version=fact(call("nvmlSystemGetDriverVersion"), _text),
         nvml_version=fact(call("nvmlSystemGetNVMLVersion"), _text),
         cuda_version=fact(call("nvmlSystemGetCudaDriverVersion"), _cuda_version),
-        gpu_count=fact(call("nvmlDeviceGetCount"), int),
+        gpu_count=fact(count, int),
+        problem=None if failure is None else failure.message,
+        hint=None if failure is None else failure.hint,
     )
+
+
+def _error_of(count: Reply[Any]) -> JoulewiseError:
+    """Why the GPUs cannot even be counted."""
+    if count.code == Code.NO_PERMISSION:
+        return NotPermitted(
+            f"NVML: {count.said}",
+            hint="This account may not open the GPUs' device files; look at their owner and mode.",
+        )
+    return count.error("NVML")
 
 
 def gpu_facts(*, pause: Pause | None = None) -> tuple[GpuFacts, ...]:
@@ -193,6 +207,8 @@ def _meters(device: NvmlDevice) -> _Facts:
         "hw_thermal_s": field(Field.HW_THERMAL, GPU_SCOPE, duration_s),
         "power_braked_s": field(Field.POWER_BRAKED, GPU_SCOPE, duration_s),
         "sync_boosted_s": field(Field.SYNC_BOOSTED, GPU_SCOPE, duration_s),
+        "is_clock_accumulated": field(Field.ACCUMULATED_CLOCK, GPU_SCOPE, _is_there),
+        "is_activity_accumulated": field(Field.ACCUMULATED_ACTIVITY, GPU_SCOPE, _is_there),
         "is_activity_metered": fact(gpm_support(device)),
         "mma_stall_ratio": field(Field.MMA_STALL, GPU_SCOPE, lambda percent: percent / 100),
     }
@@ -210,6 +226,11 @@ def _field(
     code = Code.FUNCTION_NOT_FOUND if got.code == Code.INVALID_ARGUMENT else got.code
     name = f"field {field} of scope {scope}"
     return fact(Reply(call=name, code=code, value=got.value, text=code_text(got.code)), read)
+
+
+def _is_there(_value: float) -> bool:
+    """Of a field whose value alone says nothing."""
+    return True
 
 
 def _text(value: str | bytes) -> str:

@@ -50,6 +50,7 @@ from joulewise.domain.points import (
 from joulewise.domain.ports import GpuIdentity, Timer
 
 _NEAREST_COUNT = 3
+_SAME_LIMIT_W = 0.5
 
 
 def open_nvml(
@@ -103,6 +104,8 @@ class NvmlGpu:
         self._memory_switch = MemoryClockSwitch(device, timer)
         self._knobs = NvmlKnobs(device, self._memory_switch)
         self._clocks: ClockGrid | None = None
+        self._enforced_w = self._enforced_limit_w()
+        self._is_asked = False
         is_fake = is_fake_library()
         self._identity = GpuIdentity(
             spec=options.spec(found.uuid),
@@ -153,6 +156,8 @@ class NvmlGpu:
             sm = needed_clocks(device, listed_sm_clocks(device))
             self._clocks = ClockGrid(sm_clocks_mhz=sm, mem_clocks_mhz=mem)
         limits = power_limit_range(self._device, self._knobs.found_limit_w)
+        if limits is not None:
+            limits = replace(limits, enforced_w=self._enforced_w)
         return replace(self._clocks, power_limits=limits)
 
     def knob_state(self) -> KnobState:
@@ -182,7 +187,7 @@ class NvmlGpu:
             thermally_throttled_s=meters.thermally_throttled_s,
             power_braked_s=meters.power_braked_s,
             sync_boosted_s=meters.sync_boosted_s,
-            power_limit_w=power_w(enforced_power_limit(hasty).told(title)),
+            power_limit_w=self._enforced_limit_w(),
             event_reasons=event_reasons(reasons(hasty).told(title)),
             other_process_count=self._others.count(),
             activity=self._activity.read(sm_clock_mhz),
@@ -219,11 +224,19 @@ class NvmlGpu:
         """Ask for a point. Raises NotPermitted, NotSupported, DeviceLost, DeviceError."""
         grid = self.clock_grid()
         self._check(point, grid)
+        if not self._is_asked:
+            # What holds now is how the GPU was found; whatever differs later is somebody else's.
+            self._enforced_w, self._is_asked = self._enforced_limit_w(), True
         self._knobs.request(point, grid)
 
     def reset(self, touched: Touched | None = None) -> None:
         """Give touched knobs back. Raises NotPermitted, DeviceLost, DeviceError."""
         self._knobs.reset(touched)
+        self._is_asked = False
+
+    def _enforced_limit_w(self) -> float | None:
+        """The power limit in force, whoever set it (nvmlDeviceGetEnforcedPowerLimit)."""
+        return power_w(enforced_power_limit(self._hasty).told(self._device.title))
 
     def _check(self, point: OperatingPoint, grid: ClockGrid) -> None:
         title = self._device.title
@@ -271,6 +284,18 @@ def _caveats(
         )
     if partitioning(device).known(device.title):
         caveats.append(Caveat(kind=CaveatKind.GPU_PARTITIONED, seen=f"MIG is on on {device.title}"))
+    set_w = current_power_limit_w(device)
+    enforced_w = power_w(enforced_power_limit(device).told(device.title))
+    if set_w is not None and enforced_w is not None and enforced_w < set_w - _SAME_LIMIT_W:
+        caveats.append(
+            Caveat(
+                kind=CaveatKind.FOREIGN_CONTROL,
+                seen=f"a power limit of {enforced_w:g} W is in force on {device.title}, below the "
+                f"{set_w:g} W that are set",
+                advice="Ask who runs the machine: its management, or Dynamic Boost, limits it from "
+                "outside the driver.",
+            )
+        )
     if persistence(device).known(device.title) is False:
         caveats.append(
             Caveat(

@@ -28,6 +28,8 @@ class Field:
     SW_THERMAL = 269  # ns
     HW_THERMAL = 270  # ns
     POWER_BRAKED = 271  # ns
+    ACCUMULATED_CLOCK = 272  # POWER_SYNC_BALANCING_FREQ, of no stated unit
+    ACCUMULATED_ACTIVITY = 273  # POWER_SYNC_BALANCING_AF, of no stated unit
     MMA_STALL = 297  # %
     MEMORY_CLOCK_SWITCH = 298  # 0 not at all, 1 after a driver reload, 2 at once
     MEMORY_CLOCK_INTERVAL = 299  # ms

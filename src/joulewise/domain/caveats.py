@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -31,6 +32,7 @@ class CaveatKind(StrEnum):
     POWER_CAPPED = "PowerCapped"
     PREDICTION_MISSED = "PredictionMissed"
     PROMISE_NOT_SHOWN = "PromiseNotShown"
+    RECORDING_REPLAYED = "RecordingReplayed"
     SELECTION_BIAS = "SelectionBias"
     SIMULATED_DEVICE = "SimulatedDevice"
     THERMALLY_THROTTLED = "ThermallyThrottled"
@@ -69,6 +71,56 @@ def first_of_each_kind(*caveats: Caveat) -> tuple[Caveat, ...]:
         first.setdefault(caveat.kind, caveat)
     return tuple(first.values())
 
+
+def by_gravity(caveats: Iterable[Caveat]) -> tuple[Caveat, ...]:
+    """What casts doubt on the promise first; what only says where figures come from last."""
+    return tuple(sorted(caveats, key=lambda caveat: gravity(caveat.kind)))
+
+
+def gravity(kind: CaveatKind) -> int:
+    """Where a kind stands in a list of doubts: the graver, the lower the number."""
+    return _GRAVEST_FIRST.index(kind)
+
+
+def is_simulated(caveats: Iterable[Caveat]) -> bool:
+    """Whether figures with these doubts come from a physics model."""
+    return any(caveat.kind is CaveatKind.SIMULATED_DEVICE for caveat in caveats)
+
+
+# The promise, then the table and the costs it stands on, then how it was measured, then what is
+# as it should be on this device.
+_GRAVEST_FIRST = (
+    CaveatKind.PROMISE_NOT_SHOWN,
+    CaveatKind.PREDICTION_MISSED,
+    CaveatKind.CHANGES_LATE,
+    CaveatKind.NOT_VERIFIED,
+    CaveatKind.SELECTION_BIAS,
+    CaveatKind.TRANSITIONS_NOT_COUNTED,
+    CaveatKind.TRANSITIONS_ASSUMED,
+    CaveatKind.WORKLOAD_ASSUMED,
+    CaveatKind.KERNELS_STOOD_IN,
+    CaveatKind.BASELINE_ASSUMED,
+    CaveatKind.BASELINE_PINNED,
+    CaveatKind.EXTRAPOLATED,
+    CaveatKind.NO_UNCERTAINTY,
+    CaveatKind.FOREIGN_CONTROL,
+    CaveatKind.OTHER_PROCESS_ON_GPU,
+    CaveatKind.MEMORY_LOCK_SLOWS,
+    CaveatKind.COUNTER_DISAGREES,
+    CaveatKind.ENERGY_FROM_POWER,
+    CaveatKind.COUNTER_TOO_COARSE,
+    CaveatKind.ENERGY_OF_MODULE,
+    CaveatKind.GPU_PARTITIONED,
+    CaveatKind.NOT_STEADY,
+    CaveatKind.THERMALLY_THROTTLED,
+    CaveatKind.OUTLIERS_SEEN,
+    CaveatKind.PERSISTENCE_OFF,
+    CaveatKind.CLOCK_NOT_HELD,
+    CaveatKind.POWER_CAPPED,
+    CaveatKind.RECORDING_REPLAYED,
+    CaveatKind.UNCALIBRATED,
+    CaveatKind.SIMULATED_DEVICE,
+)
 
 _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     CaveatKind.BASELINE_ASSUMED: (
@@ -149,7 +201,7 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     ),
     CaveatKind.POWER_CAPPED: (
         "The power limit lowered the clock, so the clock asked for is not the clock run.",
-        "Nothing to mend: the cell is what this setting does on this board.",
+        "Nothing to mend: that is what this setting does on this board.",
     ),
     CaveatKind.PREDICTION_MISSED: (
         "The device does not take what the plan's arithmetic says, so its saving may not be there.",
@@ -158,6 +210,10 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     CaveatKind.PROMISE_NOT_SHOWN: (
         "The fresh runs do not show that the slowdown stays within the budget.",
         "Verify with more pairs, or plan for a smaller budget.",
+    ),
+    CaveatKind.RECORDING_REPLAYED: (
+        "Nothing ran: a recording answers the same every time, and knows no scatter.",
+        "Repeat the run on the GPU in question.",
     ),
     CaveatKind.SELECTION_BIAS: (
         "The best of many noisy numbers is partly luck; fresh runs will promise less.",

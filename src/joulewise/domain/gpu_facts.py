@@ -138,6 +138,10 @@ class GpuFacts:
     hw_thermal_s: Fact[float]
     power_braked_s: Fact[float]
     sync_boosted_s: Fact[float]
+    is_clock_accumulated: Fact[bool]
+    """Whether the clock is added up for balancing power (field 272), as a sign of boundness."""
+    is_activity_accumulated: Fact[bool]
+    """Whether the activity factor is (field 273)."""
     is_activity_metered: Fact[bool]
     """Whether GPM tells SM, tensor and DRAM activity (Hopper and later)."""
     mma_stall_ratio: Fact[float]

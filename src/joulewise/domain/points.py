@@ -48,9 +48,9 @@ KNOBS = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w")
 class PowerLimitRange:
     """Power limits that may be set: down to what the board takes, never above the one found.
 
-    `enforced_w` is the limit that was in force when the device was opened. It is lower than the
-    one set where something beside the driver, such as the management of the machine, keeps it
-    down; `None`: not known.
+    `enforced_w` is the limit that was in force when the first point was asked for, or before
+    that when the device was opened. It is lower than the one set where something beside the
+    driver, such as the management of the machine, keeps it down; `None`: not known.
     """
 
     least_w: float

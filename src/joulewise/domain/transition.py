@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import partial
 
-from joulewise.domain.points import OperatingPoint
+from joulewise.domain.points import KNOBS, OperatingPoint
 
 
 class TransitionDomain(StrEnum):
@@ -42,7 +42,7 @@ class TransitionCost:
     drawn during the stall included. A `target` of `None` stands for every target that has no
     entry of its own; of a target only the clocks of the domain count. `unseen_stall_s` and
     `unseen_energy_j` are what may come on top, for measuring it could not have shown it; they
-    are told, and not counted.
+    are told and not counted, but a guard band holds the time back.
     """
 
     domain: TransitionDomain
@@ -66,12 +66,39 @@ class TransitionCost:
         return _key(self)
 
 
-class _Indexed:
-    """Costs by domain and target, made once; no field of the record."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeLead:
+    """How far ahead to ask for one change, as measured.
 
-    __slots__ = ("_index",)
+    All of it is in force `lead_s` after it was asked for. Knobs are set one after the other, so
+    where it sets several the first may be in force up to `partial_s` before the last; work goes
+    on meanwhile with one knob at the new setting and another at the old one.
+    """
+
+    before: OperatingPoint
+    after: OperatingPoint
+    lead_s: float
+    partial_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what is no change, and times that none takes."""
+        if self.before == self.after:
+            raise ValueError(f"there is no change from {self.before.label} to itself")
+        for name in ("lead_s", "partial_s"):
+            value: float = getattr(self, name)
+            if not 0.0 <= value < math.inf:
+                raise ValueError(f"{name} must be a number from 0 up, got {value}")
+        if self.partial_s > self.lead_s:
+            raise ValueError(f"partial_s must be at most lead_s, got {self.partial_s}")
+
+
+class _Indexed:
+    """Costs by domain and target, and leads by change, made once; no fields of the record."""
+
+    __slots__ = ("_index", "_lead_index")
 
     _index: Mapping[_Key, TransitionCost]
+    _lead_index: Mapping[tuple[OperatingPoint, OperatingPoint], ChangeLead]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +109,9 @@ class TransitionModel(_Indexed):
     at least `dwell_s` pass besides. `source` says where the numbers come from; `device_name`
     on which device they were measured, `None` where on none, and `is_simulated` whether that
     was a virtual one. Of a measured model the entries with a target were measured, and one
-    without stands for targets that were not.
+    without stands for targets that were not. `leads` say how far ahead to ask for changes that
+    were measured one by one, which may be shorter than the lag of their entry in `costs`: that
+    is the longest of all changes to its target, and keeps requests apart.
     """
 
     name: str
@@ -91,9 +120,10 @@ class TransitionModel(_Indexed):
     dwell_s: float = 0.0
     device_name: str | None = None
     is_simulated: bool = False
+    leads: tuple[ChangeLead, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what is no dwell, and two entries for one change."""
+        """Refuse what is no dwell, two entries for one change, and a lead beyond its lag."""
         if not 0.0 <= self.dwell_s < math.inf:
             raise ValueError(f"dwell_s must be a number from 0 up, got {self.dwell_s}")
         index = _index_of(self.costs)
@@ -102,6 +132,7 @@ class TransitionModel(_Indexed):
             target = second.target.label if second.target else "every target"
             raise ValueError(f"costs has two entries for {second.domain} to {target}")
         object.__setattr__(self, "_index", index)
+        object.__setattr__(self, "_lead_index", _leads_of(self))
 
     def __reduce__(self) -> tuple[Callable[[], TransitionModel], tuple[()]]:
         """Copies are made from the fields, and make an index of their own."""
@@ -122,6 +153,29 @@ class TransitionModel(_Indexed):
             return TransitionCost(domain=TransitionDomain.SM)
         own = self._index.get((domain, _of_domain(domain, after)))
         return own or self._index.get((domain, None))
+
+    def lead(self, before: OperatingPoint, after: OperatingPoint) -> ChangeLead | None:
+        """How far ahead to ask for a change; `None` where the model does not say.
+
+        As measured for this very change, else as long as its entry in `costs` lags.
+        """
+        own = self._lead_index.get((before, after))
+        if own is not None:
+            return own
+        cost = None if before == after else self.cost(before, after)
+        return None if cost is None else ChangeLead(before=before, after=after, lead_s=cost.lag_s)
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether changes may take more than `costs` say."""
+        return any(cost.unseen_stall_s for cost in self.costs) or any(
+            lead.partial_s for lead in self.leads
+        )
+
+
+def changed_knob_count(before: OperatingPoint, after: OperatingPoint) -> int:
+    """How many knobs differ; each is set by a call of its own."""
+    return sum(getattr(before, knob) != getattr(after, knob) for knob in KNOBS)
 
 
 def uniform_transition(
@@ -156,6 +210,22 @@ def _key(cost: TransitionCost) -> _Key:
 def _index_of(costs: Iterable[TransitionCost]) -> dict[_Key, TransitionCost]:
     """Every cost by what it is for; of several for the same the last."""
     return {_key(cost): cost for cost in costs}
+
+
+def _leads_of(
+    model: TransitionModel,
+) -> dict[tuple[OperatingPoint, OperatingPoint], ChangeLead]:
+    """Every lead by its change; requests are kept a lag apart, so no lead may be longer."""
+    leads: dict[tuple[OperatingPoint, OperatingPoint], ChangeLead] = {}
+    for lead in model.leads:
+        change, cost = (lead.before, lead.after), model.cost(lead.before, lead.after)
+        words = f"{lead.before.label} to {lead.after.label}"
+        if change in leads:
+            raise ValueError(f"leads has two entries for {words}")
+        if cost is None or lead.lead_s > cost.lag_s:
+            raise ValueError(f"the lead of {words} is longer than any lag that costs has for it")
+        leads[change] = lead
+    return leads
 
 
 def _of_domain(domain: TransitionDomain, target: OperatingPoint | None) -> Hashable:

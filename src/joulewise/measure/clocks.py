@@ -14,13 +14,11 @@ from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.points import ClockGrid, OperatingPoint
 from joulewise.measure.held_down import (
-    HEAT,
-    POWER_BRAKE,
     POWER_LIMIT,
-    SYNC_BOOST,
-    Cause,
     can_explain,
+    held_by_nothing_but,
     held_down,
+    names,
     unexplained,
 )
 
@@ -250,7 +248,7 @@ def _below_capped(samples: Sequence[GpuSample], grid: ClockGrid) -> str | None:
 
     One kernel over and over runs about one clock there; let go, the clock rises from it.
     """
-    capped = _read_sm([one for one in samples if _names(one, POWER_LIMIT)])
+    capped = _read_sm([one for one in samples if names(one, POWER_LIMIT)])
     free = _read_sm([one for one in samples if one.event_reasons == frozenset()])
     if not capped or not free:
         return None
@@ -274,7 +272,7 @@ def _moved_between(
     held it down may have done so between two readings only.
     """
     read = _read_sm(samples)
-    if counted_mhz is None or not read or held_down(samples, HEAT, POWER_BRAKE, SYNC_BOOST):
+    if counted_mhz is None or not read or not held_by_nothing_but(POWER_LIMIT, samples):
         return None
     lowest, highest = min(read), max(read)
     step_mhz = _step_mhz(lowest, grid.sm_clocks_mhz)
@@ -288,10 +286,6 @@ def _moved_between(
         f"the SM clock read {seen}, and the GPU counted {counted_mhz:.1f} MHz in the mean: it "
         "moved between readings, and nothing held it down"
     )
-
-
-def _names(sample: GpuSample, cause: Cause) -> bool:
-    return bool((sample.event_reasons or frozenset()) & cause.reasons)
 
 
 def _is_low_memory(clock_mhz: int | None, grid: ClockGrid) -> bool:

@@ -110,6 +110,18 @@ def unexplained(samples: Sequence[GpuSample]) -> tuple[GpuSample, ...]:
     return tuple(free)
 
 
+def held_by_nothing_but(cause: Cause, samples: Sequence[GpuSample]) -> bool:
+    """Whether the device tells of no other reason for a lower clock within a window."""
+    others = [other for other in CAUSES if other is not cause]
+    named = frozenset[EventReason]().union(*(one.event_reasons or () for one in samples))
+    return not (named & _EXPLAINING - cause.reasons) and not held_down(samples, *others)
+
+
+def names(sample: GpuSample, cause: Cause) -> bool:
+    """Whether the device named this cause at that moment."""
+    return bool((sample.event_reasons or frozenset()) & cause.reasons)
+
+
 def _is_explained(before: GpuSample, after: GpuSample) -> bool:
     if _names_reason(before) or _names_reason(after):
         return True

@@ -12,11 +12,11 @@ from joulewise.domain.points import AUTO
 from joulewise.domain.ports import Gpu, KernelRunner, Progress, no_progress
 from joulewise.domain.sensor_probe import SensorProbe, UpdatePeriod
 from joulewise.measure.clocks import clock_doubts, foreign_limit
+from joulewise.measure.counter_check import disagreement, power_excess_ratio
 from joulewise.measure.held_down import CAUSES, held_down
 from joulewise.measure.meter import after_failure, meter_of
 from joulewise.measure.sensor_estimates import (
     averaging_window_s,
-    counter_against_power,
     update_period_s,
 )
 from joulewise.measure.settings import MeasureSettings
@@ -175,17 +175,16 @@ def _under_load(
         updates = _updates(gpu, loop.run_for, settings)
         progress(PROBING, 2, _STAGE_COUNT)
         samples, energy_j, caveats = _metered(gpu, loop.run_for, settings.steady_s)
-    excess_ratio = _excess_ratio(samples)
     grid = gpu.clock_grid()
     duration_s = samples[-1].time_s - samples[0].time_s
     return _Loaded(
         updates=updates,
-        excess_ratio=excess_ratio,
+        excess_ratio=power_excess_ratio(samples),
         duration_s=duration_s,
         power_w=energy_j / duration_s,
         caveats=(
             *caveats,
-            *_disagreement(excess_ratio, duration_s),
+            *disagreement(samples, _DISAGREES_BEYOND_RATIO),
             *held_down(samples, *CAUSES),
             *(one for one in disturbances(samples) if one.kind is CaveatKind.OTHER_PROCESS_ON_GPU),
             *clock_doubts(samples, AUTO, grid),
@@ -240,31 +239,6 @@ def _updates(gpu: Gpu, let_pass: Callable[[float], None], settings: SensorSettin
 def _update(readings: Sequence[tuple[float, float | None]]) -> UpdatePeriod | None:
     known = [(time_s, value) for time_s, value in readings if value is not None]
     return update_period_s([time for time, _ in known], [value for _, value in known])
-
-
-def _excess_ratio(samples: Sequence[GpuSample]) -> float | None:
-    known = [
-        (one.time_s, one.energy_j, one.power_w)
-        for one in samples
-        if one.energy_j is not None and one.power_w is not None
-    ]
-    if len(known) < len(samples):
-        return None
-    times_s, energies_j, powers_w = zip(*known, strict=True)
-    return counter_against_power(times_s, energies_j, powers_w)
-
-
-def _disagreement(excess_ratio: float | None, duration_s: float) -> tuple[Caveat, ...]:
-    if excess_ratio is None or abs(excess_ratio) <= _DISAGREES_BEYOND_RATIO:
-        return ()
-    more_or_less = "more" if excess_ratio > 0 else "less"
-    return (
-        Caveat(
-            kind=CaveatKind.COUNTER_DISAGREES,
-            seen=f"integrated power is {abs(excess_ratio):.1%} {more_or_less} than the energy "
-            f"counter counted over {duration_s:.0f} s of steady load",
-        ),
-    )
 
 
 def _step_poll_s(power: UpdatePeriod | None, settings: SensorSettings) -> float:

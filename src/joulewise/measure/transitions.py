@@ -12,6 +12,7 @@ from joulewise.domain.ports import GpuIdentity, Lease, Progress, no_progress
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.transition import TransitionCost, TransitionDomain, TransitionModel
 from joulewise.measure.change_accounts import MeasuredChange
+from joulewise.measure.change_leads import measured_leads, with_whole_lags
 from joulewise.measure.changes import ChangeMeter
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.steady import measure_idle_power_w
@@ -103,13 +104,15 @@ def model_of(
     leaves it at 0. `unseen_stall_s` and `unseen_energy_j` hold what may come on top of either,
     and `source` says all of that. Domains that no pair changes have no entry,
     so that a plan that needs them is refused. `dwell_s` is the longest call: nobody asks again
-    before the last call has returned.
+    before the last call has returned. `leads` has the lag of every change in its own direction,
+    and how long it is in force in parts only.
 
     Raises:
         MeasurementError: there are no changes.
     """
     if not changes:
         raise MeasurementError("a transition model needs at least one measured change")
+    changes = with_whole_lags(changes)
     costs: list[TransitionCost] = []
     notes = []
     for domain in TransitionDomain:
@@ -119,13 +122,15 @@ def model_of(
             continue
         costs += _costs_of(domain, own, stall_power_w)
         notes.append(f"{domain}: {_note(own, stall_power_w)}")
+    simulated = "simulated " if device.is_simulated else ""
     return TransitionModel(
         name="measured",
-        source=f"measured on {device.name} with joulewise probe transitions; {'; '.join(notes)}",
+        source=f"measured on {simulated}{device.name} with joulewise probe transitions; {'; '.join(notes)}",
         costs=tuple(costs),
         dwell_s=max(change.worst_call_s for change in changes),
         device_name=device.name,
         is_simulated=device.is_simulated,
+        leads=measured_leads(changes),
     )
 
 

@@ -11,8 +11,10 @@ from joulewise.domain.measurement import GpuSample, LoopTiming, Window
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.ports import Gpu, KernelLoop
 from joulewise.measure.clocks import clock_doubts, foreign_limit, held_sm_clock_mhz
+from joulewise.measure.counter_check import disagreement
 from joulewise.measure.held_down import HEAT, POWER_BRAKE, POWER_LIMIT, SYNC_BOOST, held_down
 from joulewise.measure.meter import (
+    CounterMeter,
     Meter,
     after_failure,
     energy_between_j,
@@ -34,6 +36,8 @@ __all__ = [
 
 # Window numbers of repeats lie beyond those that any measuring run counts up to.
 REPEAT_STRIDE = 1_000_000
+# A dozen power readings scatter more than the many of a sensor probe.
+_DISAGREES_BEYOND_RATIO = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +101,7 @@ def measure_window(
             continue
         doubts = _doubts(raw, gpu, point, settings, reached_mhz)
         if not is_disturbed(doubts):
-            return _finish(raw, (*doubts, *meter.caveats))
+            return _finish(raw, (*doubts, *meter.caveats, *_disagreement(raw, gpu, meter)))
         spoilt = raw, (*doubts, *meter.caveats)
     if spoilt is None:
         raise MeasurementError(
@@ -196,6 +200,18 @@ def _doubts(
         *disturbances(samples),
         *coarseness(raw.duration_s, gpu.energy_counter_period_s, settings),
     )
+
+
+def _disagreement(raw: RawWindow, gpu: Gpu, meter: Meter) -> tuple[Caveat, ...]:
+    """CounterDisagrees where power readings of the same window tell another energy.
+
+    One kernel over and over draws one power, so that readings now and then will do; and those
+    of a GPU say nothing of what its module draws.
+    """
+    kinds = {caveat.kind for caveat in gpu.identity.caveats}
+    if not isinstance(meter, CounterMeter) or CaveatKind.ENERGY_OF_MODULE in kinds:
+        return ()
+    return disagreement(raw.samples, _DISAGREES_BEYOND_RATIO)
 
 
 def _finish(raw: RawWindow, caveats: tuple[Caveat, ...]) -> Window:

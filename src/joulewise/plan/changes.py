@@ -10,6 +10,7 @@ from joulewise.domain.errors import PlanError
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.sweep import FloatTable, IntTable
 from joulewise.domain.transition import (
+    ChangeLead,
     TransitionCost,
     TransitionDomain,
     TransitionModel,
@@ -38,6 +39,7 @@ class ChangeCosts:
     lag_s: FloatTable
     energy_j: FloatTable
     dwell_s: float
+    least_lead_s: float | None = None
 
     def __post_init__(self) -> None:
         """Make the arrays read-only."""
@@ -63,6 +65,8 @@ class ChangeCosts:
         """
         known = self.lag_s[np.isfinite(self.lag_s)]
         least_lag_s = float(known.min()) if known.size else 0.0
+        if self.least_lead_s is not None:
+            least_lag_s = min(least_lag_s, self.least_lead_s)
         return np.asarray(self.lag_s + max(0.0, self.dwell_s - least_lag_s))
 
     def domains(self, before: IntTable, after: IntTable) -> IntTable:
@@ -97,7 +101,13 @@ def change_costs(points: tuple[OperatingPoint, ...], model: TransitionModel | No
             cost = cost_of_change(model, points[source], target)
             for name, table in tables.items():
                 table[row, column] = getattr(cost, name)
-    return ChangeCosts(sm_groups=sm_groups, mem_groups=mem_groups, dwell_s=model.dwell_s, **tables)
+    return ChangeCosts(
+        sm_groups=sm_groups,
+        mem_groups=mem_groups,
+        dwell_s=model.dwell_s,
+        least_lead_s=min((lead.lead_s for lead in model.leads), default=None),
+        **tables,
+    )
 
 
 def cost_of_change(
@@ -118,6 +128,19 @@ def cost_of_change(
         field="transition",
         hint=f"Add an entry for the domain '{domain}' without a target; it stands for every "
         "target that has none of its own.",
+    )
+
+
+def lead_of_change(
+    model: TransitionModel, before: OperatingPoint, after: OperatingPoint
+) -> ChangeLead:
+    """How far ahead the model says to ask for a change between two points.
+
+    Raises:
+        PlanError: it says nothing.
+    """
+    return model.lead(before, after) or ChangeLead(
+        before=before, after=after, lead_s=cost_of_change(model, before, after).lag_s
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from joulewise.domain.plan import PlannedRequest
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.transition import TransitionModel
-from joulewise.plan.changes import cost_of_change
+from joulewise.plan.changes import lead_of_change
 
 
 def planned_requests(
@@ -13,9 +13,9 @@ def planned_requests(
 ) -> tuple[PlannedRequest, ...]:
     """One request per change of point around an iteration, in order of launches.
 
-    A request is made as long before its launch begins as the change lags, so that the point is
-    in force when the launch begins and not before: the iteration is known, and so is the one
-    before it, for it is the same. Where the changes keep `ChangeCosts.spacing_s`, no request
+    A request is made as long before its launch begins as this very change lags, so that the
+    point is in force when the launch begins and not before: the iteration is known, and so is
+    the one before it, for it is the same. Where the changes keep `ChangeCosts.spacing_s`, no request
     comes before the last is in force, nor within the dwell after it.
 
     Args:
@@ -34,6 +34,6 @@ def planned_requests(
         before = points[index - 1]
         if before == after:
             continue
-        lead_s = 0.0 if model is None else cost_of_change(model, before, after).lag_s
+        lead_s = 0.0 if model is None else lead_of_change(model, before, after).lead_s
         requests.append(PlannedRequest(launch_index=index, lead_s=lead_s, point=after))
     return tuple(requests)

@@ -5,16 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.caveats import Caveat, CaveatKind, gravity
 from joulewise.report.inputs import ReportInputs
 from joulewise.report.wording import count
-
-_FIRST = (
-    CaveatKind.SIMULATED_DEVICE,
-    CaveatKind.UNCALIBRATED,
-    CaveatKind.PROMISE_NOT_SHOWN,
-    CaveatKind.NOT_VERIFIED,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +21,7 @@ class Doubt:
 
 
 def gathered_doubts(inputs: ReportInputs) -> tuple[Doubt, ...]:
-    """Caveats of plan, sweep, cells and verification; those that matter most first.
+    """Caveats of plan, sweep, cells and verification, by gravity.
 
     Equal sightings are told once; cells are counted, not listed.
     """
@@ -47,7 +40,7 @@ def gathered_doubts(inputs: ReportInputs) -> tuple[Doubt, ...]:
     for caveat, text in _of_cells(inputs):
         examples.setdefault(caveat.kind, caveat)
         seen.setdefault(caveat.kind, []).append(text)
-    ordered = sorted(seen, key=_weight)
+    ordered = sorted(seen, key=gravity)
     return tuple(
         Doubt(
             title=title(kind),
@@ -63,10 +56,6 @@ def title(kind: CaveatKind) -> str:
     """`PowerCapped` as `Power capped`."""
     words = re.sub(r"(?<!^)(?=[A-Z])", " ", kind.value)
     return words[0] + words[1:].lower().replace("gpu", "GPU")
-
-
-def _weight(kind: CaveatKind) -> tuple[int, str]:
-    return (_FIRST.index(kind) if kind in _FIRST else len(_FIRST), kind.value)
 
 
 def _of_cells(inputs: ReportInputs) -> list[tuple[Caveat, str]]:

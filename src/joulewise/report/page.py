@@ -38,7 +38,7 @@ from joulewise.report.timeline import (
     point_shares,
     stretches,
 )
-from joulewise.report.verdict import verdict
+from joulewise.report.verdict import headline
 from joulewise.report.wording import (
     count,
     counted,
@@ -82,7 +82,7 @@ def render_report(inputs: ReportInputs) -> str:
             verification=inputs.verification,
             rivals_basis=inputs.rivals_basis,
             provenance=inputs.provenance,
-            verdict=verdict(inputs.plan, inputs.verification, rows),
+            verdict=headline(inputs.plan, inputs.verification, rows),
             origin=origin(inputs.sweep.source),
             rows=rows,
             limit_ratio=equal_slowdown_ratio(inputs.plan, inputs.verification),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.caveats import Caveat, CaveatKind, gravity
 from joulewise.domain.pipeline import PipelinePlan
 from joulewise.report.doubts import Doubt, title
 from joulewise.report.html_page import (
@@ -26,7 +26,6 @@ from joulewise.report.pipeline_verdict import (
 from joulewise.report.wording import change, counted, duration
 
 _MOST_ROWS = 400
-_BAD_NEWS_FIRST = (CaveatKind.SIMULATED_DEVICE, CaveatKind.UNCALIBRATED, CaveatKind.NOT_VERIFIED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +116,7 @@ def _sides(plan: PipelinePlan) -> tuple[SideRow, ...]:
 def _doubts(caveats: tuple[Caveat, ...]) -> tuple[Doubt, ...]:
     """Those that matter most first, equal kinds told once."""
     kinds = dict.fromkeys(caveat.kind for caveat in caveats)
-    ordered = sorted(kinds, key=lambda kind: (kind not in _BAD_NEWS_FIRST, kind.value))
+    ordered = sorted(kinds, key=gravity)
     doubts = []
     for kind in ordered:
         own = [caveat for caveat in caveats if caveat.kind is kind]

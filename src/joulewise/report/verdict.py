@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from joulewise.domain.caveats import Caveat, CaveatKind, is_simulated
 from joulewise.domain.plan import Interval, Plan, Status, Verification
 from joulewise.report.compare import ComparisonRow, Role
 from joulewise.report.regions import change_indices
@@ -13,6 +14,31 @@ _LEAST_SHOWN_RATIO = 0.0005  # below 0.05 points two savings read the same
 _SMALLEST_GAP_RATIO = 1e-4  # what still shows with two digits
 _RIVAL = "the best single point saves"
 _NOT_COUNTED = "changes of clocks not counted"
+
+
+def headline(
+    plan: Plan, verification: Verification | None, rows: Sequence[ComparisonRow]
+) -> str:
+    """The verdict behind what it was found on, simulated or measured."""
+    said = verdict(plan, verification, rows)
+    if verification is not None:
+        where = ran_on(verification.device_name, verification.device, verification.caveats)
+    elif is_simulated(plan.caveats):
+        where = ran_on(plan.device_name, plan.device, plan.caveats)
+    else:
+        # A table from elsewhere may have been measured, or not: it is planned as it stands.
+        return said
+    return f"{where} {said}"
+
+
+def ran_on(device_name: str, device: str, caveats: Iterable[Caveat]) -> str:
+    """What figures with these doubts come from: a model, a recording or hardware."""
+    doubts = tuple(caveats)
+    if is_simulated(doubts):
+        return f"Simulated {device_name} ({device})."
+    if any(caveat.kind is CaveatKind.RECORDING_REPLAYED for caveat in doubts):
+        return f"Replayed from {device}."
+    return f"Measured on {device_name} ({device})."
 
 
 def verdict(plan: Plan, verification: Verification | None, rows: Sequence[ComparisonRow]) -> str:

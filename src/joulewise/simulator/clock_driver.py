@@ -69,8 +69,9 @@ class ClockDriver:
         asked_at = max(now, self._rested_at)
         self.wanted = point
         self._cost = self.transition.cost(self.point, point) or _UNKNOWN
+        lead = self.transition.lead(self.point, point)
         self._rested_at = asked_at + units(self.transition.dwell_s)
-        self.due_at = asked_at + units(self._cost.lag_s)
+        self.due_at = asked_at + units(self._cost.lag_s if lead is None else lead.lead_s)
 
     def ready_at(self, now: Units) -> Units:
         """From when on a request neither replaces another nor breaks the dwell."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -49,6 +50,19 @@ def fake_noise(text: str) -> FakeNoise:
 
 
 _NOISE_OPTIONS = {"noise", "seed", "shift"}
+
+
+@contextmanager
+def in_a_thread(act: Callable[[threading.Event], None], name: str) -> Iterator[None]:
+    """Have `act` run beside the block; it has to end soon after its event is set."""
+    is_over = threading.Event()
+    thread = threading.Thread(target=act, args=(is_over,), name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 class FakeBoard:

@@ -17,7 +17,7 @@ from joulewise.domain.measurement import IterationTiming
 from joulewise.domain.plan import PlannedLaunch, PlannedRequest
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.ports import IterationLoop
-from joulewise.simulator.fake_board import FakeBoard
+from joulewise.simulator.fake_board import FakeBoard, in_a_thread
 from joulewise.simulator.fake_driver import FakeProgress
 from joulewise.simulator.fake_requests import RequestCounts, Requests
 from joulewise.simulator.noise import QUIET, WindowNoise
@@ -92,7 +92,7 @@ class FakeIterationLoop:
             if self._board.driver.is_virtual_time:
                 stack.enter_context(self._board.driver.timer.steered_by(self._pass_for))
             else:
-                stack.enter_context(self._asking_in_a_thread())
+                stack.enter_context(in_a_thread(self._keep_asking, "joulewise requests"))
             self._is_open = True
             self._look()
             try:
@@ -219,25 +219,13 @@ class FakeIterationLoop:
             # Short of it, so as not to miss the very start.
             self._board.driver.advance(begins_s - _NEAR_S / 2 - now_s)
 
-    @contextmanager
-    def _asking_in_a_thread(self) -> Iterator[None]:
-        """Have requests made in real time, whatever the main thread does."""
-        is_over = threading.Event()
-
-        def keep_asking() -> None:
-            try:
-                while not is_over.wait(self._glance_s()):
-                    self._look()
-            except JoulewiseError as error:
-                self._error = error
-
-        thread = threading.Thread(target=keep_asking, name="joulewise requests", daemon=True)
-        thread.start()
+    def _keep_asking(self, is_over: threading.Event) -> None:
+        """Make requests in real time, whatever the main thread does."""
         try:
-            yield
-        finally:
-            is_over.set()
-            thread.join()
+            while not is_over.wait(self._glance_s()):
+                self._look()
+        except JoulewiseError as error:
+            self._error = error
 
     def _glance_s(self) -> float:
         """How long until there is something to do."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from joulewise.domain.errors import InputError
 from joulewise.domain.ports import ClockTrace
-from joulewise.simulator.fake_board import FakeBoard
+from joulewise.simulator.fake_board import FakeBoard, in_a_thread
 from joulewise.simulator.fake_driver import FakeKernel
 
 # How often the micro-kernel writes down its two clocks.
@@ -118,20 +118,13 @@ class _Watch:
         if self._is_virtual:
             yield
             return
-        is_over = threading.Event()
-
-        def look_on() -> None:
-            while not is_over.is_set():
-                self._look()
-
-        thread = threading.Thread(target=look_on, name="joulewise clock tracer", daemon=True)
         self._look()
-        thread.start()
-        try:
+        with in_a_thread(self._look_on, "joulewise clock tracer"):
             yield
-        finally:
-            is_over.set()
-            thread.join()
+
+    def _look_on(self, is_over: threading.Event) -> None:
+        while not is_over.is_set():
+            self._look()
 
     def _look(self) -> None:
         cycle_count = self._board.progress().sm_cycle_count

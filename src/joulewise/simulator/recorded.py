@@ -247,8 +247,11 @@ class RecordedGpu:
 def _identity(sweep: Sweep, options: VirtualOptions) -> GpuIdentity:
     source = sweep.source
     replayed = Caveat(
-        kind=CaveatKind.SIMULATED_DEVICE,
-        seen=f"replays {options.preset}, a sweep of {source.device_name} by {source.tool}",
+        kind=CaveatKind.RECORDING_REPLAYED,
+        seen=f"replays {options.preset} (device: {source.device_name}; made by {source.tool})",
+    )
+    simulated = Caveat(
+        kind=CaveatKind.SIMULATED_DEVICE, seen=f"{options.preset} is of a virtual device"
     )
     digest = blake2b(options.preset.encode(), digest_size=8).hexdigest()
     return GpuIdentity(
@@ -257,7 +260,9 @@ def _identity(sweep: Sweep, options: VirtualOptions) -> GpuIdentity:
         uuid=f"GPU-recorded-{digest}",
         is_simulated=source.is_simulated,
         is_in_process=True,
-        caveats=first_of_each_kind(replayed, *sweep.caveats),
+        caveats=first_of_each_kind(
+            replayed, *sweep.caveats, *((simulated,) if source.is_simulated else ())
+        ),
     )
 
 

@@ -108,12 +108,12 @@ def _check_sums(
             )
 
 
-def _check_lead(lead_s: float, lag_s: float, field: str, file: str) -> None:
+def _check_lead(lead_s: float, known_s: float, field: str, file: str) -> None:
     if lead_s > LONGEST_S:
         raise unlike(f"no lead is longer than {LONGEST_S:g} s", file, field)
-    if lead_s != lag_s:
+    if lead_s != known_s:
         raise unlike(
-            f"this change takes effect {lag_s!r} s after it was asked for, and so it is asked "
+            f"this change takes effect {known_s!r} s after it was asked for, and so it is asked "
             f"for as long ahead, not {lead_s!r} s",
             file,
             field,
@@ -142,9 +142,15 @@ def _check_spacing(
 
 
 def _lag_s(model: TransitionModel | None, before: OperatingPoint, after: OperatingPoint) -> float:
-    """How far ahead of a change it is asked for; what is not counted does not lag."""
+    """How long requests are kept apart for a change; what is not counted does not lag."""
     cost = None if model is None else model.cost(before, after)
     return 0.0 if cost is None else cost.lag_s
+
+
+def _lead_s(model: TransitionModel | None, before: OperatingPoint, after: OperatingPoint) -> float:
+    """How far ahead of a change it is asked for."""
+    lead = None if model is None else model.lead(before, after)
+    return 0.0 if lead is None else lead.lead_s
 
 
 def _check_requests(
@@ -179,8 +185,8 @@ def _check_requests(
                 file,
                 f"{here}.launch_index",
             )
-        lag_s = _lag_s(plan.request.transition, *changes[index])
-        _check_lead(request.lead_s, lag_s, f"{here}.lead_s", file)
+        lead_s = _lead_s(plan.request.transition, *changes[index])
+        _check_lead(request.lead_s, lead_s, f"{here}.lead_s", file)
         last = index
     asked = {request.launch_index for request in plan.requests}
     missing = [index for index in changes if index not in asked]

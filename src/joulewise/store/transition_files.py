@@ -66,6 +66,8 @@ def check_transition(model: TransitionModel, file: str, where: str = "") -> None
         _check_amount(cost.energy_j, MOST_J, file, f"{here}.energy_j")
         _check_amount(cost.unseen_stall_s, LONGEST_S, file, f"{here}.unseen_stall_s")
         _check_amount(cost.unseen_energy_j, MOST_J, file, f"{here}.unseen_energy_j")
+    for index, lead in enumerate(model.leads):
+        _check_amount(lead.lead_s, LONGEST_S, file, f"{where}leads[{index}].lead_s")
 
 
 def _check_name(name: str, what: str, file: str, field: str) -> None:

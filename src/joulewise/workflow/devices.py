@@ -12,6 +12,7 @@ from joulewise.device.nvml_facts import driver_facts, gpu_facts
 from joulewise.device.nvml_gpu import open_nvml
 from joulewise.device.nvml_string import is_nvml, parse_nvml
 from joulewise.device.real_time import MonotonicTimer
+from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError, NotSupported
 from joulewise.domain.points import ClockGrid, OperatingPoint, PowerLimitRange
 from joulewise.domain.ports import (
@@ -27,7 +28,7 @@ from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import Workload
 from joulewise.simulator.clock_driver import board_transition
 from joulewise.simulator.device_string import is_recorded, parse_device, parse_recorded
-from joulewise.simulator.fake_driver import loaded_driver
+from joulewise.simulator.fake_driver import FakeDriver, loaded_driver
 from joulewise.simulator.fake_runner import open_fake_session_parts
 from joulewise.simulator.presets import preset, preset_names
 from joulewise.simulator.recorded import RecordedGpu, open_recorded
@@ -47,13 +48,14 @@ class DeviceLine:
     """One device that `--device` takes.
 
     `lag_s` and `stall_s` are what a change of point costs on it, unless the string says else;
-    `None` on hardware, where that has to be measured. `is_calibrated` is about virtual devices.
+    `None` on hardware, where that has to be measured. `is_calibrated` says whether a model was
+    fitted to measurements of such a board; hardware needs none, so that it is `None` there.
     """
 
     device: str
     name: str
     is_simulated: bool
-    is_calibrated: bool
+    is_calibrated: bool | None
     sm_clock_count: int
     mem_clock_count: int
     lag_s: float | None
@@ -85,12 +87,15 @@ def _nvml_lines() -> tuple[DeviceLine, ...]:
     driver = driver_facts()
     if driver.problem is not None:
         return ()
+    fake = loaded_driver()
     return tuple(
         DeviceLine(
             device=f"nvml:{gpu.index}",
             name=gpu.name.value or "unknown",
             is_simulated=driver.is_fake,
-            is_calibrated=False,
+            is_calibrated=None
+            if fake is None
+            else preset(fake.profile(gpu.index)).is_calibrated,
             sm_clock_count=len(gpu.sm_clocks_mhz.value or ()),
             mem_clock_count=len(gpu.mem_clocks_mhz.value or ()),
             lag_s=None,
@@ -156,6 +161,8 @@ def _open_nvml(device: str, workload: Workload, hardware: HardwareRunners | None
     driver = loaded_driver()
     timer = MonotonicTimer() if driver is None else driver.timer
     doubts = hardware.caveats if driver is None and hardware is not None else ()
+    if driver is not None:
+        doubts = _doubts_of_fake(driver, open_nvml(device, timer=timer).index)
     gpu = open_nvml(device, timer=timer, caveats=doubts)
     if driver is not None:
         _refuse_workless(workload)
@@ -168,6 +175,15 @@ def _open_nvml(device: str, workload: Workload, hardware: HardwareRunners | None
             hint="Install joulewise with the extra torch: pip install 'joulewise[torch]'.",
         )
     return DeviceSession(gpu=gpu, runner=runner, iterations=iterations, tracer=tracer)
+
+
+def _doubts_of_fake(driver: FakeDriver, index: int) -> tuple[Caveat, ...]:
+    """Uncalibrated where nothing was fitted to measurements of such a board."""
+    spec = preset(driver.profile(index))
+    if spec.is_calibrated:
+        return ()
+    seen = f"parameters of the fake {spec.name} are estimates"
+    return (Caveat(kind=CaveatKind.UNCALIBRATED, seen=seen),)
 
 
 def _refuse_workless(workload: Workload) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from joulewise.domain.gpu_facts import Fact, GpuFacts
 from joulewise.workflow.findings import Availability, Finding
-from joulewise.workflow.gpu_meters import missing, watts
+from joulewise.workflow.gpu_meters import missing, unsaid, watts
 
 _VOLTA, _AMPERE = (7, 0), (8, 0)
 _GUEST = "vGPU guest"
@@ -32,6 +32,8 @@ def can_set(gpu: GpuFacts, *, may_set: bool | None) -> bool | None:
     is_possible = {Availability.OK: True, Availability.LIMITED: True, Availability.UNKNOWN: None}
     if gpu.is_partitioned.value:
         return False
+    if unsaid("MIG", gpu.is_partitioned):
+        return None
     return is_possible.get(_sm_lock(gpu).status, False)
 
 
@@ -195,7 +197,9 @@ def _power_limit(gpu: GpuFacts) -> Finding:
 
 def _enforced_limit(gpu: GpuFacts) -> tuple[Finding, ...]:
     found_w, enforced_w = gpu.power_limit_w.value, gpu.enforced_power_limit_w.value
-    if found_w is None or enforced_w is None or enforced_w >= found_w - _SAME_W:
+    if enforced_w is None:
+        return unsaid("enforced limit", gpu.enforced_power_limit_w)
+    if found_w is None or enforced_w >= found_w - _SAME_W:
         return ()
     return (
         Finding(
@@ -225,7 +229,7 @@ def _persistence(gpu: GpuFacts) -> Finding:
 
 def _partitions(gpu: GpuFacts) -> tuple[Finding, ...]:
     if not gpu.is_partitioned.value:
-        return ()
+        return unsaid("MIG", gpu.is_partitioned)
     return (
         Finding(
             subject="MIG",
@@ -239,7 +243,7 @@ def _partitions(gpu: GpuFacts) -> tuple[Finding, ...]:
 
 def _virtualization(gpu: GpuFacts) -> tuple[Finding, ...]:
     if gpu.virtualization.value != _GUEST:
-        return ()
+        return unsaid("virtualization", gpu.virtualization)
     return (
         Finding(
             subject="virtualization",

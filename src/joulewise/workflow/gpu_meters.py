@@ -57,6 +57,16 @@ def missing(
     )
 
 
+def unsaid(subject: str, fact: Fact[T]) -> tuple[Finding, ...]:
+    """A row for what would be no row if it were not so, where the driver did not answer."""
+    is_open = fact.absence in {
+        Absence.NOT_PERMITTED,
+        Absence.NOT_ANSWERED,
+        Absence.IMPLAUSIBLE,
+    }
+    return (missing(subject, fact),) if is_open else ()
+
+
 def watts(power_w: float) -> str:
     """`350 W`, `87.5 W`."""
     return f"{round(power_w, 1):g} W"
@@ -117,6 +127,10 @@ def _scope(gpu: GpuFacts) -> Finding:
         )
     if gpu.is_superchip.absence in {Absence.NOT_PERMITTED, Absence.NOT_ANSWERED}:
         return missing("scope", gpu.is_superchip)
+    if not can_read(gpu):
+        return Finding(
+            subject="scope", status=Availability.UNKNOWN, seen="no meter tells whose energy it is"
+        )
     return Finding(subject="scope", status=Availability.OK, seen="the GPU and its board")
 
 
@@ -210,7 +224,7 @@ def _held_down(gpu: GpuFacts) -> Finding:
 
 def _smoothing(gpu: GpuFacts) -> tuple[Finding, ...]:
     if not gpu.is_power_smoothed.value:
-        return ()
+        return unsaid("power smoothing", gpu.is_power_smoothed)
     return (
         Finding(
             subject="power smoothing",

@@ -17,7 +17,7 @@ def may_set_clocks(host: HostFacts, *, is_fake: bool = False) -> bool | None:
     (NVIDIA open-gpu-kernel-modules, NV_IS_SUSER).
     """
     if is_fake:
-        return True if host.is_root else None
+        return host.is_root if host.fake_rights is None else host.fake_rights
     if host.is_gvisor or host.is_wsl:
         return False
     if host.has_sys_admin is None or host.is_initial_user_namespace is None:
@@ -33,10 +33,13 @@ def host_findings(host: HostFacts, *, is_fake: bool) -> tuple[Finding, ...]:
 
 
 def _fake_rights(host: HostFacts) -> Finding:
+    may = may_set_clocks(host, is_fake=True)
+    status = {True: Availability.OK, False: Availability.ABSENT, None: Availability.UNKNOWN}[may]
     return Finding(
         subject=_RIGHTS,
-        status=Availability.OK if host.is_root else Availability.UNKNOWN,
+        status=status,
         seen="the fake driver lets root set everything, and whom FAKE_NVML_PRIV says",
+        helps=None if may else "Set FAKE_NVML_PRIV=1 to play an account with rights.",
     )
 
 
@@ -160,6 +163,13 @@ def _controllers(host: HostFacts, names: list[str]) -> Finding:
             status=Availability.UNKNOWN,
             seen=f"processes are not looked through on {host.system}",
         )
+    if not host.is_seeing_others:
+        return Finding(
+            subject=subject,
+            status=Availability.UNKNOWN,
+            seen="processes of other accounts are hidden here",
+            helps="Look for DCGM, zeusd or LACT as root.",
+        )
     return Finding(subject=subject, status=Availability.OK, seen="none of the known ones runs")
 
 
@@ -195,6 +205,14 @@ def _packages(host: HostFacts) -> tuple[Finding, ...]:
 def _package(host: HostFacts, *, package: str, extra: str, subject: str, why: str) -> Finding:
     if package in host.packages:
         return Finding(subject=subject, status=Availability.OK, seen=f"{package} is installed")
+    if f"{package}+cpu" in host.packages:
+        return Finding(
+            subject=subject,
+            status=Availability.ABSENT,
+            seen=f"{package} is installed in a build without CUDA",
+            why=why,
+            helps=f"Install a CUDA build of {package}: see https://pytorch.org.",
+        )
     return Finding(
         subject=subject,
         status=Availability.ABSENT,

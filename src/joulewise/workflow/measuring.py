@@ -11,6 +11,7 @@ from joulewise.control.lease import hold
 from joulewise.control.state import default_state_dir
 from joulewise.device.nvml_string import is_nvml
 from joulewise.domain.caveats import Caveat
+from joulewise.domain.errors import JoulewiseError
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.ports import HardwareRunners, Lease, Progress
 from joulewise.domain.session import DeviceSession
@@ -23,6 +24,12 @@ from joulewise.store.atomic import require_place
 from joulewise.store.cells import CellJournal
 from joulewise.store.sweeps import replace_sweep
 from joulewise.workflow.devices import AskedPowerLimit, open_session, points_of_device
+from joulewise.workflow.preparing import (
+    Announce,
+    announce_nothing,
+    announce_sweep,
+    refuse_without_rights,
+)
 from joulewise.workflow.workloads import load_workload, source_files
 
 SETTINGS = MeasureSettings()
@@ -42,21 +49,45 @@ class MeasureJob:
 
 
 def measure_to_file(
-    job: MeasureJob, progress: Progress, *, hardware: HardwareRunners | None = None
+    job: MeasureJob,
+    progress: Progress,
+    *,
+    hardware: HardwareRunners | None = None,
+    announce: Announce = announce_nothing,
 ) -> Sweep:
-    """Measure and write a sweep. Raises any JoulewiseError; what was measured stays on disk."""
+    """Measure and write a sweep.
+
+    Raises any JoulewiseError; what was measured stays on disk, and where the sweep was complete
+    by then a note of the error says so.
+    """
     workload = load_workload(job.workload)
     require_place(job.out, sources=source_files(workload=job.workload))
     session = open_session(job.device, workload, hardware=hardware)
-    # Held first: what limits there are shows once a dead holder's limit is put back.
-    with hold(session.gpu, state_dir=default_state_dir()) as lease:
-        points = points_of_device(
-            session.gpu, job.sm_clocks_mhz, job.mem_clocks_mhz, job.power_limits
-        )
-        header = journal_header(session, workload, points)
-        with CellJournal.open_for(job.out, header, resume=job.is_resumed) as journal:
-            sweep = sweep_to_file(session, lease, workload, points, job.out, journal, progress)
-            journal.close(finished=True)
+    sweep: Sweep | None = None
+    try:
+        # Held first: what limits there are shows once a dead holder's limit is put back.
+        with hold(session.gpu, state_dir=default_state_dir()) as lease:
+            points = points_of_device(
+                session.gpu, job.sm_clocks_mhz, job.mem_clocks_mhz, job.power_limits
+            )
+            header = journal_header(session, workload, points)
+            with CellJournal.open_for(job.out, header, resume=job.is_resumed) as journal:
+                refuse_without_rights(session, lease, points)
+                finished_count = len(journal.finished())
+                announce_sweep(
+                    session,
+                    workload.kernels,
+                    points,
+                    SETTINGS,
+                    announce,
+                    finished_count=finished_count,
+                )
+                sweep = sweep_to_file(session, lease, workload, points, job.out, journal, progress)
+                journal.close(finished=True)
+    except JoulewiseError as error:
+        if sweep is not None:
+            error.add_note(f"The sweep is complete; it was written to {job.out}.")
+        raise
     return sweep
 
 

@@ -116,7 +116,7 @@ def plan_to_file(job: PlanJob, progress: Progress = no_progress) -> PlanResult:
                 plan,
                 sweep,
                 rivals=rivals,
-                rivals_basis="the sweep, calmed by the model",
+                rivals_basis="the sweep, its noise smoothed by the model",
                 is_drawn=False,
             )
         ),

@@ -22,7 +22,12 @@ from joulewise.measure.replayed_pairs import (
 )
 from joulewise.measure.settings import MeasureSettings
 from joulewise.store.documents import read_plan
-from joulewise.workflow.verifying import refuse_impossible_points, session_for_plan
+from joulewise.workflow.preparing import refuse_without_rights
+from joulewise.workflow.verifying import (
+    points_of_plan,
+    refuse_impossible_points,
+    session_for_plan,
+)
 
 PREDICTION_TOLERANCE_RATIO = 0.005
 """A plan whose time and energy come this near is carried out as planned."""
@@ -93,6 +98,7 @@ def replay_to_result(
     )
     with hold(session.gpu, state_dir=default_state_dir()) as lease:
         refuse_impossible_points(plan, session.gpu, job.plan)
+        refuse_without_rights(session, lease, points_of_plan(plan))
         windows = {
             schedule: replay_schedule(
                 session,

@@ -59,7 +59,12 @@ def write_report(folder: Path) -> WrittenReport:
 def read_inputs(folder: Path) -> ReportInputs:
     """Everything that a report is made from."""
     if not folder.is_dir():
-        raise InputError("there is no such run folder", file=str(folder))
+        raise InputError(
+            "there is no such run folder",
+            file=str(folder),
+            hint="Name a folder that joulewise tune wrote, such as runs/demo, or one with a "
+            "sweep.parquet and a plan.json.",
+        )
     plan_file = folder / PLAN_NAME
     if not plan_file.exists():
         raise InputError(
@@ -81,7 +86,7 @@ def read_inputs(folder: Path) -> ReportInputs:
         )
     rivals, basis = _read_remeasured(folder, plan), "measured again beside the plan"
     if rivals is None and plan.guard_band_ratio > 0:
-        rivals, basis = calmed_sweep(sweep), "the sweep, calmed by the model"
+        rivals, basis = calmed_sweep(sweep), "the sweep, its noise smoothed by the model"
     return report_inputs(plan, sweep, verification, rivals=rivals, rivals_basis=basis)
 
 

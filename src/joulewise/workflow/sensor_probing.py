@@ -11,6 +11,7 @@ from joulewise.domain.ports import Gpu, HardwareRunners, KernelRunner, Progress
 from joulewise.domain.sensor_probe import SensorProbe
 from joulewise.domain.workload import Workload
 from joulewise.measure.sensors import probe_sensors
+from joulewise.simulator.device_string import is_recorded
 from joulewise.workflow.devices import open_session
 from joulewise.workflow.workloads import load_workload
 
@@ -47,10 +48,16 @@ def probe_sensors_of(
     nothing can run them on an NVIDIA GPU, what shows without load is found.
 
     Raises:
+        NotSupported: the device is a recording.
         InputError: an unknown device, workload or kernel.
         MeasurementError: no meter answered.
         DeviceError: the GPU was lost.
     """
+    if is_recorded(job.device):
+        raise NotSupported(
+            f"{job.device} is a recording: it has no meters of its own to look at",
+            hint="Probe the device that was recorded.",
+        )
     workload = load_workload(job.workload)
     gpu, runner, lacking = _open(job, workload, hardware)
     kernel = None if runner is None else _kernel(job.kernel, runner, workload)

@@ -9,13 +9,14 @@ from pathlib import Path
 from joulewise.control.lease import hold
 from joulewise.control.state import default_state_dir
 from joulewise.domain.caveats import Caveat
-from joulewise.domain.errors import InputError
+from joulewise.domain.errors import InputError, NotSupported
 from joulewise.domain.points import ClockGrid, OperatingPoint
 from joulewise.domain.ports import HardwareRunners, KernelRunner, Progress
 from joulewise.domain.transition import TransitionModel
 from joulewise.measure.change_accounts import MeasuredChange
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.transitions import measure_transitions
+from joulewise.simulator.device_string import is_recorded
 from joulewise.store.atomic import require_place
 from joulewise.store.transition_files import write_transition
 from joulewise.workflow.devices import (
@@ -25,6 +26,7 @@ from joulewise.workflow.devices import (
     memory_clocks_of_device,
     open_session,
 )
+from joulewise.workflow.preparing import refuse_without_rights
 from joulewise.workflow.workloads import load_workload, source_files
 
 # The shorter the kernel, the finer stalls are seen; one much shorter than this waits for its
@@ -72,11 +74,19 @@ def measure_transitions_to_file(
     """Measure what changes of clocks cost, and write the model where `out` says so.
 
     Raises:
+        NotSupported: the device is a recording.
         InputError: an unknown device, workload, kernel or clock, or a place that cannot be
             written to.
         MeasurementError: no change could be seen.
         DeviceError: the device refused a clock, or was lost.
     """
+    if is_recorded(job.device):
+        raise NotSupported(
+            f"{job.device} is a recording: it tells what kernels took at each point, and nothing "
+            "of changes between points",
+            hint="Probe the device that was recorded; on a recording, --transition or lag=5ms and "
+            "stall=1ms say what changes cost.",
+        )
     if job.out is not None:
         require_place(job.out, sources=source_files(workload=job.workload))
     workload = load_workload(job.workload)
@@ -95,6 +105,7 @@ def measure_transitions_to_file(
             memory_clocks_of_device(session.gpu.identity, job.mem_clocks_mhz),
             job.power_limits,
         )
+        refuse_without_rights(session, lease, points)
         kernel = job.kernel or _short_kernel(session.runner)
         model, changes = measure_transitions(
             session, lease, kernel, points, settings=SETTINGS, progress=progress

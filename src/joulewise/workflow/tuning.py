@@ -33,6 +33,12 @@ from joulewise.store.documents import plan_sha256, write_plan, write_verificatio
 from joulewise.store.sweeps import sweep_sha256, write_sweep_parquet
 from joulewise.workflow.devices import AskedPowerLimit, open_session, points_of_device
 from joulewise.workflow.measuring import SETTINGS, journal_header, sweep_to_file
+from joulewise.workflow.preparing import (
+    Announce,
+    announce_nothing,
+    announce_sweep,
+    refuse_without_rights,
+)
 from joulewise.workflow.promise import keep_promise
 from joulewise.workflow.reporting import (
     PLAN_NAME,
@@ -123,7 +129,11 @@ class FreshWindows:
 
 
 def tune_to_folder(
-    job: TuneJob, progress: Progress, *, hardware: HardwareRunners | None = None
+    job: TuneJob,
+    progress: Progress,
+    *,
+    hardware: HardwareRunners | None = None,
+    announce: Announce = announce_nothing,
 ) -> TuneResult:
     """Find, prove and report clocks; everything lies in one run folder.
 
@@ -143,6 +153,8 @@ def tune_to_folder(
         with named_transition(job.transition):
             # A model that lacks a change would be of no use once all is measured.
             change_costs(points, transition)
+        refuse_without_rights(session, lease, points)
+        announce_sweep(session, workload.kernels, points, SETTINGS, announce)
         return _tune_points(session, lease, job, workload, points, progress)
 
 

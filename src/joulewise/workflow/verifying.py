@@ -9,7 +9,7 @@ from joulewise.control.lease import hold
 from joulewise.control.state import default_state_dir
 from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Plan, Verification
-from joulewise.domain.points import PowerLimitRange
+from joulewise.domain.points import OperatingPoint, PowerLimitRange
 from joulewise.domain.ports import Gpu, GpuIdentity, HardwareRunners, Progress
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.workload import Workload
@@ -18,6 +18,7 @@ from joulewise.measure.verify import verify_plan
 from joulewise.store.atomic import require_place
 from joulewise.store.documents import plan_sha256, read_plan, write_verification
 from joulewise.workflow.devices import open_session
+from joulewise.workflow.preparing import leaves_memory_clock, refuse_without_rights
 from joulewise.workflow.workloads import (
     load_workload,
     refuse_other_launches,
@@ -58,6 +59,7 @@ def verify_to_file(
     )
     with hold(session.gpu, state_dir=default_state_dir()) as lease:
         refuse_impossible_points(plan, session.gpu, job.plan)
+        refuse_without_rights(session, lease, points_of_plan(plan))
         seen = verify_plan(
             session,
             lease,
@@ -121,6 +123,11 @@ def _workload_to_run(plan: Plan, file: Path, workload: str | None) -> Workload:
     return load_workload(plan.workload)
 
 
+def points_of_plan(plan: Plan) -> tuple[OperatingPoint, ...]:
+    """Every point that carrying out a plan and its baseline sets, each once."""
+    return tuple(dict.fromkeys((plan.baseline, *(launch.point for launch in plan.launches))))
+
+
 def refuse_impossible_points(plan: Plan, gpu: Gpu, file: Path) -> None:
     """All of them, before the first is set: a verification takes hours on hardware.
 
@@ -128,7 +135,15 @@ def refuse_impossible_points(plan: Plan, gpu: Gpu, file: Path) -> None:
     Raises InputError that names the plan's file.
     """
     grid = gpu.clock_grid()
-    for point in dict.fromkeys((plan.baseline, *(launch.point for launch in plan.launches))):
+    for point in points_of_plan(plan):
+        if point.mem_clock_mhz is not None and leaves_memory_clock(gpu.identity.spec):
+            raise InputError(
+                f"the plan locks the memory clock of {gpu.identity.name}, which the device string "
+                "does not allow",
+                file=str(file),
+                field="mem_clock_mhz",
+                hint=f"Write --device {gpu.identity.spec},memory_lock=on",
+            )
         for field, clock, listed in (
             ("sm_clock_mhz", point.sm_clock_mhz, grid.sm_clocks_mhz),
             ("mem_clock_mhz", point.mem_clock_mhz, grid.mem_clocks_mhz),

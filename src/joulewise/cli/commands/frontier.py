@@ -17,7 +17,7 @@ from joulewise.cli.options import (
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import counted, print_caveats, say, table
-from joulewise.cli.sentences import frontier_rows
+from joulewise.cli.sentences import frontier_rows, with_origin
 from joulewise.cli.values import caveat_kinds
 from joulewise.domain.plan import Granularity, Objective, Scope, Status
 from joulewise.workflow.planning import FrontierJob, frontier_of
@@ -55,9 +55,12 @@ def frontier(
         print_caveats(console, result.caveats)
         say(
             console,
-            f"The frontier of {result.workload} at {granularity} granularity{regions} has "
-            f"{counted(len(result.points), 'point')}{changes}; the table shows the best within "
-            "some budgets, --json all of them.",
+            with_origin(
+                f"The frontier of {result.workload} at {granularity} granularity{regions} has "
+                f"{counted(len(result.points), 'point')}{changes}; the table shows the best "
+                "within some budgets, --json all of them.",
+                result.caveats,
+            ),
         )
 
     outcome = Outcome(

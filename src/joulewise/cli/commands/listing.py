@@ -23,8 +23,7 @@ def devices(as_json: AsJson = False, fail_on: FailOn = None) -> None:
             (
                 line.device,
                 line.name,
-                "simulated" if line.is_simulated else "hardware",
-                _calibrated(line),
+                _kind(line),
                 str(line.sm_clock_count),
                 str(line.mem_clock_count),
                 _cost(line.lag_s),
@@ -32,24 +31,24 @@ def devices(as_json: AsJson = False, fail_on: FailOn = None) -> None:
             )
             for line in lines
         ]
-        columns = ("device", "name", "kind", "calibrated", "SM", "memory", "lag", "stall")
-        console.print(table(None, columns, rows, left_count=4))
+        columns = ("device", "name", "kind", "SM", "memory", "lag", "stall")
+        console.print(table(None, columns, rows, left_count=3, copied_count=1))
         say(
             console,
             "SM and memory are numbers of clocks. A new operating point comes late by the lag, and "
-            "at every change the GPU waits for the stall; set them with lag=5ms or stall=1ms. What "
-            "can be read and set on NVIDIA GPUs here, says joulewise doctor.",
+            "at every change the GPU waits for the stall; set them with lag=5ms or stall=1ms. "
+            "joulewise doctor tells what can be read and set on NVIDIA GPUs here.",
         )
 
     outcome = Outcome(status=Status.FEASIBLE, render=render, extra={"devices": lines})
     finish(outcome, as_json=as_json, fail_on=wanted)
 
 
-def _calibrated(line: DeviceLine) -> str:
-    """Only a model can be fitted to measurements."""
-    if line.lag_s is None:
-        return "-"
-    return "yes" if line.is_calibrated else "no"
+def _kind(line: DeviceLine) -> str:
+    """Hardware, or a model and whether that was fitted to measurements."""
+    if not line.is_simulated:
+        return "hardware"
+    return "simulated" if line.is_calibrated else "simulated, uncalibrated"
 
 
 def _cost(time_s: float | None) -> str:

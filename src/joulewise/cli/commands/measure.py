@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from joulewise.cli.notes import announcer, note_default_device
 from joulewise.cli.options import (
     DEFAULT_DEVICE,
     DEFAULT_SWEEP,
@@ -22,14 +23,17 @@ from joulewise.cli.options import (
 )
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.progress import progress_bars
-from joulewise.cli.render import counted, print_caveats, say
+from joulewise.cli.render import print_caveats, say
+from joulewise.cli.sentences import sweep_sentence
 from joulewise.cli.values import caveat_kinds, clock_list, power_limit_list
+from joulewise.cli.verdicts import point_document
 from joulewise.domain.plan import Status
 from joulewise.integrations.torch_runner import TorchRunners
 from joulewise.workflow.measuring import MeasureJob, doubts_of_cells, measure_to_file
 
 
-def measure(
+def measure(  # noqa: PLR0913 - the options of the command
+    context: typer.Context,
     device: Device = DEFAULT_DEVICE,
     workload: Workload = DEFAULT_WORKLOAD,
     out: SweepOut = DEFAULT_SWEEP,
@@ -44,6 +48,7 @@ def measure(
 ) -> None:
     """Measure time and energy of each kernel at each operating point."""
     wanted = caveat_kinds(fail_on)
+    note_default_device(context, device, as_json=as_json)
     job = MeasureJob(
         device=device,
         workload=workload,
@@ -54,17 +59,14 @@ def measure(
         is_resumed=resume,
     )
     with progress_bars(is_shown=not as_json) as progress:
-        sweep = measure_to_file(job, progress, hardware=TorchRunners())
+        sweep = measure_to_file(
+            job, progress, hardware=TorchRunners(), announce=announcer(as_json=as_json)
+        )
     caveats = doubts_of_cells(sweep)
 
     def render(console: Console) -> None:
         print_caveats(console, caveats)
-        say(
-            console,
-            f"Measured {counted(len(sweep.kernels), 'kernel')} at "
-            f"{counted(len(sweep.points), 'operating point')} "
-            f"of {sweep.source.device_name}; written to {out}.",
-        )
+        say(console, sweep_sentence(sweep, out))
 
     outcome = Outcome(
         status=Status.FEASIBLE,
@@ -72,8 +74,16 @@ def measure(
         caveats=caveats,
         extra={
             "sweep": str(out),
+            "device": sweep.source.device,
+            "device_name": sweep.source.device_name,
+            "is_simulated": sweep.source.is_simulated,
+            "workload": sweep.source.workload,
             "kernel_count": len(sweep.kernels),
             "point_count": len(sweep.points),
+            "points": [point_document(point) for point in sweep.points],
+            "window_count": None
+            if sweep.window_count is None
+            else int(sweep.window_count.sum()),
         },
     )
     finish(outcome, as_json=as_json, fail_on=wanted)

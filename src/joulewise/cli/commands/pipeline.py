@@ -38,6 +38,7 @@ from joulewise.cli.pipeline_render import (
 )
 from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import print_caveats, print_line, say, table
+from joulewise.cli.sentences import with_origin
 from joulewise.cli.values import caveat_kinds
 from joulewise.domain.pipeline import PipelineSchedule
 from joulewise.workflow.pipelines import (
@@ -97,7 +98,7 @@ def plan(
         console.print(table(None, OPERATION_COLUMNS, cells, left_count=2))
         print_line(console, operation_note(result.plan))
         print_caveats(console, result.plan.caveats)
-        say(console, pipeline_sentence(result, out))
+        say(console, with_origin(pipeline_sentence(result, out), result.plan.caveats))
 
     extra = {"pipeline": None if out is None else str(out)}
     finish(pipeline_outcome(result.plan, render, extra), as_json=as_json, fail_on=wanted)
@@ -137,6 +138,6 @@ def frontier(
         columns = ("time", "energy", "bound", "gap", "slowdown", "saving")
         console.print(table(None, columns, frontier_rows(result.points), left_count=0))
         print_caveats(console, result.caveats)
-        say(console, frontier_sentence(result))
+        say(console, with_origin(frontier_sentence(result), result.caveats))
 
     finish(frontier_outcome(result, render), as_json=as_json, fail_on=wanted)

@@ -22,9 +22,11 @@ from joulewise.cli.render import (
     table,
 )
 from joulewise.cli.values import caveat_kinds
+from joulewise.domain.caveats import is_simulated
 from joulewise.domain.plan import Status
 from joulewise.integrations.torch_runner import TorchRunners
 from joulewise.report.regions import change_indices
+from joulewise.report.verdict import ran_on
 from joulewise.workflow.replaying import (
     PREDICTION_TOLERANCE_RATIO,
     ReplayJob,
@@ -79,6 +81,7 @@ def _extra(result: ReplayResult) -> dict[str, object]:
         "workload": result.plan.workload,
         "device": result.device,
         "device_name": result.device_name,
+        "is_simulated": is_simulated(result.caveats),
         "transition": None if result.transition is None else result.transition.name,
         "predicted_time_s": result.predicted_time_s,
         "predicted_energy_j": result.predicted_energy_j,
@@ -128,9 +131,10 @@ def _sentence(result: ReplayResult) -> str:
     if budget is not None:
         word = "keeps" if result.is_within_budget else "does NOT keep"
         kept = f", which {word} the budget of {signed_percent(budget)}"
+    where = ran_on(result.device_name, result.device, result.caveats)
     return (
-        f"Over {counted(window.iteration_count, 'iteration')} of {result.plan.workload} on "
-        f"{result.device_name} the plan took {signed_percent(result.time_difference_ratio)} time "
+        f"{where} Over {counted(window.iteration_count, 'iteration')} of {result.plan.workload} "
+        f"the plan took {signed_percent(result.time_difference_ratio)} time "
         f"and {signed_percent(result.energy_difference_ratio)} energy against its prediction, "
         f"{held}. Against the replayed baseline it saves {percent(result.saving_ratio)} energy at "
         f"{signed_percent(result.slowdown_ratio - 1.0)} time{kept}. {_in_time(result)}"

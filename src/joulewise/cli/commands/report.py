@@ -15,10 +15,11 @@ from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.pipeline_render import pipeline_outcome
 from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import print_line, say
+from joulewise.cli.sentences import with_origin
 from joulewise.cli.values import caveat_kinds
 from joulewise.cli.verdicts import plan_outcome
 from joulewise.report.pipeline_verdict import pipeline_verdict
-from joulewise.report.verdict import verdict
+from joulewise.report.verdict import headline
 from joulewise.workflow.pipeline_reporting import has_pipeline, write_pipeline_report
 from joulewise.workflow.reporting import write_report
 from joulewise.workflow.tuning import REPORTING
@@ -59,7 +60,7 @@ def _of_plan(run_dir: Path, *, as_json: bool) -> Outcome:
     plan, seen = written.plan, written.verification
 
     def render(console: Console) -> None:
-        say(console, verdict(plan, seen, written.comparison))
+        say(console, headline(plan, seen, written.comparison))
         print_line(console, f"Report: {written.path}")
 
     return plan_outcome(plan, seen, render, {"report": str(written.path)})
@@ -71,7 +72,7 @@ def _of_pipeline(run_dir: Path, *, as_json: bool) -> Outcome:
     plan = written.plan
 
     def render(console: Console) -> None:
-        say(console, pipeline_verdict(plan))
+        say(console, with_origin(pipeline_verdict(plan), plan.caveats))
         print_line(console, f"Report: {written.path}")
 
     return pipeline_outcome(plan, render, {"report": str(written.path)})

@@ -13,6 +13,7 @@ from joulewise.cli.options import AsJson, FailOn, PlanDevice, PlanFile
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import percent, print_caveats, say, seconds, signed_percent, table
+from joulewise.cli.sentences import with_origin
 from joulewise.cli.values import caveat_kinds
 from joulewise.domain.plan import Status
 from joulewise.integrations.torch_runner import TorchRunners
@@ -69,7 +70,7 @@ def transfer(
             columns += ["re-planned", "saving"]
         console.print(table(None, columns, _rows(result)))
         print_caveats(console, result.caveats)
-        say(console, transfer_sentence(result))
+        say(console, with_origin(transfer_sentence(result), result.caveats))
 
     outcome = Outcome(
         status=Status.FEASIBLE,

@@ -19,6 +19,7 @@ from joulewise.cli.options import (
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import percent, print_caveats, say, signed_percent, table
+from joulewise.cli.sentences import with_origin
 from joulewise.cli.values import caveat_kinds, power_w, slowdown_budget
 from joulewise.domain.plan import Status
 from joulewise.domain.transition_presets import STALL_POWER_W
@@ -96,7 +97,8 @@ def transition_cost(
     def render(console: Console) -> None:
         console.print(table(None, _COLUMNS, _rows(costs)))
         print_caveats(console, costs.caveats)
-        say(console, " ".join((transition_cost_sentence(costs), *_notes(costs))))
+        text = " ".join((transition_cost_sentence(costs), *_notes(costs)))
+        say(console, with_origin(text, costs.caveats))
         if out is not None:
             console.print(f"Figure: {out}", markup=False)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from joulewise.cli.notes import note_default_device
 from joulewise.cli.options import (
     DEFAULT_DEVICE,
     DEFAULT_TRANSITION,
@@ -22,10 +24,13 @@ from joulewise.cli.options import (
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import counted, joules, print_caveats, say, seconds, table
+from joulewise.cli.sentences import memory_clock_note
 from joulewise.cli.values import caveat_kinds, clock_list, power_limit_list
+from joulewise.domain.caveats import is_simulated
 from joulewise.domain.plan import Status
 from joulewise.integrations.torch_runner import TorchRunners
 from joulewise.report.transition_cost import latency_text
+from joulewise.report.verdict import ran_on
 from joulewise.workflow.transitions import TransitionLine, transition_lines
 from joulewise.workflow.transitions_measuring import (
     TransitionsJob,
@@ -60,6 +65,8 @@ MemClocks = Annotated[
     ),
 ]
 
+_DIGIT_COUNT = 3
+
 
 def transitions(as_json: AsJson = False, fail_on: FailOn = None) -> None:
     """List the transition presets that --transition takes, with their sources."""
@@ -74,7 +81,8 @@ def transitions(as_json: AsJson = False, fail_on: FailOn = None) -> None:
     finish(outcome, as_json=as_json, fail_on=wanted)
 
 
-def probe_transitions(
+def probe_transitions(  # noqa: PLR0913 - the options of the command
+    context: typer.Context,
     device: Device = DEFAULT_DEVICE,
     workload: Workload = DEFAULT_WORKLOAD,
     kernel: Kernel = None,
@@ -87,6 +95,7 @@ def probe_transitions(
 ) -> None:
     """Measure what changing clocks costs on a device, and write the model to a file."""
     wanted = caveat_kinds(fail_on)
+    note_default_device(context, device, as_json=as_json)
     job = TransitionsJob(
         device=device,
         workload=workload,
@@ -100,15 +109,10 @@ def probe_transitions(
         result = measure_transitions_to_file(job, progress, hardware=TorchRunners())
 
     def render(console: Console) -> None:
-        columns = ("change of", "from", "to", "call", "lag", "stall", "energy")
-        console.print(table(None, columns, _change_rows(result), left_count=3))
+        columns = ("from", "to", "call", "lag", "stall", "energy")
+        console.print(table(None, columns, _change_rows(result), left_count=2))
         print_caveats(console, result.caveats)
-        say(
-            console,
-            f"Measured {counted(len(result.changes), 'change')} of the operating point on "
-            f"{result.device_name} under kernel {result.kernel}; written to {out}. Times are "
-            "medians, with the longest seen in brackets where it is another.",
-        )
+        say(console, _sentence(result, out))
 
     outcome = Outcome(
         status=Status.FEASIBLE,
@@ -117,6 +121,7 @@ def probe_transitions(
         extra={
             "device": result.device,
             "device_name": result.device_name,
+            "is_simulated": is_simulated(result.caveats),
             "kernel": result.kernel,
             "transition": str(out),
             "model": result.model,
@@ -124,6 +129,19 @@ def probe_transitions(
         },
     )
     finish(outcome, as_json=as_json, fail_on=wanted)
+
+
+def _sentence(result: TransitionsResult, out: Path) -> str:
+    """What was changed, on what, and how the table reads."""
+    parts = [
+        ran_on(result.device_name, result.device, result.caveats),
+        f"{counted(len(result.changes), 'change')} of the operating point (SM/memory clock in "
+        f"MHz, @ power limit) under kernel {result.kernel}, written to {out}.",
+        "Times are medians, with the longest seen in brackets where it is another; "
+        "< is what could not be told from none.",
+        *memory_clock_note(result.device),
+    ]
+    return " ".join(parts)
 
 
 def _preset_rows(lines: tuple[TransitionLine, ...]) -> Iterator[tuple[str, ...]]:
@@ -152,21 +170,30 @@ def _change_rows(result: TransitionsResult) -> Iterator[tuple[str, ...]]:
     """What was too small to be seen is given by what could have been."""
     for change in result.changes:
         yield (
-            change.domain.value,
-            change.before.label,
-            change.after.label,
+            # With a place to break at, for narrow terminals.
+            change.before.label.replace("@", " @"),
+            change.after.label.replace("@", " @"),
             _with_worst(change.call_s, change.worst_call_s),
             _with_worst(change.lag_s, change.worst_lag_s),
-            seconds(change.stall_s)
+            seconds(change.stall_s, _DIGIT_COUNT)
             if change.is_stall_seen
-            else f"below {seconds(change.stall_least_s)}",
-            joules(change.energy_j)
+            else f"< {seconds(change.stall_least_s, _DIGIT_COUNT)}",
+            joules(change.energy_j, _DIGIT_COUNT)
             if change.is_energy_seen
-            else f"below {joules(change.energy_least_j)}",
+            else f"< {joules(change.energy_least_j, _DIGIT_COUNT)}",
         )
 
 
 def _with_worst(middle_s: float, worst_s: float) -> str:
-    """A median, and the longest where that reads otherwise."""
-    middle, worst = (seconds(time_s) if time_s else "none" for time_s in (middle_s, worst_s))
-    return middle if middle == worst else f"{middle} ({worst})"
+    """A median, and the longest where that reads otherwise: `4.00 (5.20) ms`."""
+    middle, worst = (
+        seconds(time_s, _DIGIT_COUNT) if time_s else "none" for time_s in (middle_s, worst_s)
+    )
+    if middle == worst:
+        return middle
+    number, _, unit = middle.partition(" ")
+    return (
+        f"{number} ({worst.removesuffix(f' {unit}')}) {unit}"
+        if unit and worst.endswith(f" {unit}")
+        else f"{middle} ({worst})"
+    )

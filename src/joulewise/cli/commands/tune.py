@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import typer
 from rich.console import Console
 
 from joulewise.cli.commands.plan import request_of
+from joulewise.cli.notes import announcer, note_default_device
 from joulewise.cli.options import (
     DEFAULT_DEVICE,
     DEFAULT_WORKLOAD,
@@ -34,7 +36,8 @@ from joulewise.workflow.reporting import PLAN_NAME
 from joulewise.workflow.tuning import TuneJob, tune_to_folder
 
 
-def tune(
+def tune(  # noqa: PLR0913 - the options of the command
+    context: typer.Context,
     device: Device = DEFAULT_DEVICE,
     workload: Workload = DEFAULT_WORKLOAD,
     max_slowdown: MaxSlowdown = None,
@@ -51,6 +54,7 @@ def tune(
 ) -> None:
     """Find, prove and report better clocks for a workload on a device."""
     wanted = caveat_kinds(fail_on)
+    note_default_device(context, device, as_json=as_json)
     job = TuneJob(
         device=device,
         workload=workload,
@@ -63,7 +67,9 @@ def tune(
         transition=transition,
     )
     with progress_bars(is_shown=not as_json) as progress:
-        result = tune_to_folder(job, progress, hardware=TorchRunners())
+        result = tune_to_folder(
+            job, progress, hardware=TorchRunners(), announce=announcer(as_json=as_json)
+        )
 
     def render(console: Console) -> None:
         columns = ("setting", "time", "energy", "slowdown", "saving")

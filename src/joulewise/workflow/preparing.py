@@ -1,0 +1,113 @@
+"""Before hours of measuring: whether it may be done at all, and how long it will take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from joulewise.device.nvml_string import is_nvml, parse_nvml
+from joulewise.domain.errors import NotPermitted
+from joulewise.domain.points import AUTO, KNOBS, OperatingPoint
+from joulewise.domain.ports import Lease
+from joulewise.domain.session import DeviceSession
+from joulewise.measure.settings import MeasureSettings
+from joulewise.simulator.fake_driver import loaded_driver
+
+Announce = Callable[[str], None]
+"""Called with one sentence that people should read before a long measurement begins."""
+_MINUTE_S, _HOUR_S = 60.0, 3600.0
+_LONG_S = 60.0
+
+
+def announce_nothing(_sentence: str) -> None:
+    """Tell nobody."""
+
+
+def refuse_without_rights(
+    session: DeviceSession, lease: Lease, points: Iterable[OperatingPoint]
+) -> None:
+    """Set each knob once that will be set, before anything is measured, and give it back.
+
+    Nothing tells beforehand whether an account may set an NVIDIA GPU's clocks; only trying does.
+    Virtual devices are measured in seconds and are not tried.
+
+    Raises:
+        NotPermitted: this account may not set one of the knobs; its hint says what needs no
+            rights.
+        NotSupported, DeviceLost, DeviceError: as the device says.
+    """
+    if not is_nvml(session.gpu.identity.spec):
+        return
+    asked = tuple(points)
+    firsts = [
+        next((point for point in asked if getattr(point, knob) is not None), AUTO) for knob in KNOBS
+    ]
+    tried = [point for point in dict.fromkeys(firsts) if point != AUTO]
+    try:
+        for point in tried:
+            lease.apply(point)
+    except NotPermitted as error:
+        hint = f"{error.hint} " if error.hint else ""
+        raise NotPermitted(
+            f"{error.message}; nothing was measured",
+            hint=f"{hint}Measuring with --sm-clocks auto, and no other clocks or limits, sets "
+            "nothing and needs none either.",
+        ) from error
+    if tried:
+        lease.apply(AUTO)
+
+
+def takes_real_time(session: DeviceSession) -> bool:
+    """Whether measuring takes as long as it says: on hardware, or on a fake driver in real time."""
+    if not is_nvml(session.gpu.identity.spec):
+        return False
+    driver = loaded_driver()
+    return driver is None or not driver.is_virtual_time
+
+
+def announce_sweep(
+    session: DeviceSession,
+    kernels: Sequence[str],
+    points: Sequence[OperatingPoint],
+    settings: MeasureSettings,
+    announce: Announce,
+    *,
+    finished_count: int = 0,
+) -> None:
+    """Say how many cells there are and about how long they take, where that is long."""
+    point_count = len({AUTO, *points})
+    cell_count = len(set(kernels)) * point_count - finished_count
+    window_s = settings.window_duration_s(session.gpu.energy_counter_period_s)
+    duration_s = sweep_duration_s(cell_count, point_count, window_s, settings)
+    if not takes_real_time(session) or duration_s < _LONG_S:
+        return
+    announce(
+        f"{cell_count} cells of {settings.window_count} windows of {window_s:g} s each, and as "
+        f"long again and more to warm up: about {duration_text(duration_s)}. Stopped, it goes on "
+        "where it was."
+    )
+
+
+def sweep_duration_s(
+    cell_count: int, point_count: int, window_s: float, settings: MeasureSettings
+) -> float:
+    """About how long a sweep takes: windows, and warm-up that meets the sensor once on its way.
+
+    Under the default settings within a tenth of what a fake RTX 3080 Ti takes.
+    """
+    warm_s = 2.0 * settings.steady_s + settings.soak_s
+    return cell_count * (warm_s + settings.window_count * window_s) + point_count * (
+        warm_s + window_s
+    )
+
+
+def duration_text(duration_s: float) -> str:
+    """`40 min` or `7.5 h`: an estimate has no more digits."""
+    if duration_s < _HOUR_S:
+        return f"{max(1, round(duration_s / _MINUTE_S))} min"
+    hours = duration_s / _HOUR_S
+    return f"{hours:.1f} h" if hours < 10 else f"{hours:.0f} h"  # noqa: PLR2004
+
+
+def leaves_memory_clock(device: str) -> bool:
+    """Whether the memory clock of this device stays with the driver whatever is asked for."""
+    return is_nvml(device) and not parse_nvml(device).is_memory_lock_allowed
