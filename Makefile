@@ -89,7 +89,7 @@ schemas: .venv/run.stamp
 lock:
 	pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header --no-annotate --build-deps-for editable -o requirements.txt pyproject.toml
 	pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header --no-annotate --build-deps-for editable --extra dev --extra docs -o requirements-dev.txt pyproject.toml
-	pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header --no-annotate --build-deps-for editable --extra dev --extra docs --extra clients --extra torch -c requirements-dev.txt -o requirements-integrations.txt pyproject.toml
+	pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header --no-annotate --build-deps-for editable --extra dev --extra docs --extra clients --extra cuda --extra torch -c requirements-dev.txt -o requirements-integrations.txt pyproject.toml
 	sed -i "s/+cpu$$//" requirements-integrations.txt
 
 clean:

@@ -104,9 +104,10 @@ def answered(question: str, find: Callable[[], Found]) -> Answer:
 
 def open_hour(device: str, *, may_control: bool, left: LeftBehind | None) -> Hour:
     """Open the GPU, and whatever runs kernels on it. Raises JoulewiseError where there is none."""
-    harness = loaded_driver()
-    timer: Timer = MonotonicTimer() if harness is None else harness.timer
+    timer = timer_of_driver()
     gpu = open_nvml(device, timer=timer)
+    if left is not None:
+        left = left._replace(found_energy_j=gpu.sample().energy_j)
     (facts,) = (facts for facts in gpu_facts() if facts.index == gpu.index)
     return Hour(
         device=device,
@@ -118,6 +119,12 @@ def open_hour(device: str, *, may_control: bool, left: LeftBehind | None) -> Hou
         may_control=may_control,
         left=left,
     )
+
+
+def timer_of_driver() -> Timer:
+    """The time that GPUs live in."""
+    harness = loaded_driver()
+    return MonotonicTimer() if harness is None else harness.timer
 
 
 def find_load(device: str) -> Load | None:
@@ -154,7 +161,7 @@ def main() -> int:
     asked = parser.parse_args()
     try:
         if asked.leave_locked:
-            leave_locked(open_nvml(asked.device))
+            leave_locked(open_nvml(asked.device, timer=timer_of_driver()))
         left = None
         if asked.allow_control and UNLOADING in asked.only:
             left = locked_and_left(Path(__file__), asked.device)

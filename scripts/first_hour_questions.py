@@ -59,10 +59,11 @@ class Load(NamedTuple):
 
 
 class LeftBehind(NamedTuple):
-    """What a killed process left on the GPU: a locked clock, and the counter as it was."""
+    """What a killed process left on the GPU: a locked clock, and the counter, then and now."""
 
     sm_clock_mhz: int
     energy_j: float | None
+    found_energy_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +202,9 @@ def leave_locked(gpu: NvmlGpu) -> None:
     clock_mhz = listed[len(listed) // 3]
     with hold(gpu) as lease:
         lease.apply(OperatingPoint(sm_clock_mhz=clock_mhz))
+        # Until the counter of a driver that was loaded just now shows more than that of one
+        # that is loaded next.
+        gpu.wait(SETTLE_S)
         left = LeftBehind(sm_clock_mhz=clock_mhz, energy_j=gpu.sample().energy_j)
         sys.stdout.write(json.dumps(left))
         sys.stdout.flush()
@@ -226,21 +230,18 @@ def unloading(hour: Hour) -> Found:
         raise NotSupported("no lock could be left behind to see what becomes of it")
     try:
         seen_mhz = hour.clock_mhz()
-        energy_j = hour.gpu.sample().energy_j
     finally:
         with hold(hour.gpu):
             pass
+    locked_mhz, energy_j, found_j = hour.left
     figures: Figures = {
         "is_persistent": hour.facts.is_persistent.value,
-        "locked_mhz": hour.left.sm_clock_mhz,
+        "is_counter_reset": None if energy_j is None or found_j is None else found_j < energy_j,
+        "locked_mhz": locked_mhz,
         "seen_mhz": seen_mhz,
-        "is_dropped": None if seen_mhz is None else seen_mhz > hour.left.sm_clock_mhz,
-        "is_counter_reset": None
-        if energy_j is None or hour.left.energy_j is None
-        else energy_j < hour.left.energy_j,
     }
-    if hour.load is None:
-        figures["is_dropped"] = None
+    if hour.load is not None and seen_mhz is not None:
+        figures["is_dropped"] = seen_mhz > locked_mhz
     return figures, (
         f"a process locked the clock and was killed, {UNLOAD_S:g} s passed, and the clock was "
         "read under load; a driver that stayed loaded, by persistence mode or for another user, "

@@ -9,7 +9,7 @@ from typing import TypeVar
 from joulewise.device.host import HostFacts
 from joulewise.domain.gpu_facts import Absence, DriverFacts, Fact, GpuFacts
 from joulewise.domain.measurement import EventReason
-from joulewise.workflow.diagnosis import diagnose
+from joulewise.workflow.diagnosis import SeenGpu, diagnose
 from joulewise.workflow.findings import Diagnosis, Finding
 
 T = TypeVar("T")
@@ -128,7 +128,7 @@ def without_meters(gpu: GpuFacts) -> GpuFacts:
 
 
 def one(gpu: GpuFacts, host: HostFacts = ROOT, driver: DriverFacts = DRIVER) -> Diagnosis:
-    return diagnose(driver, (gpu,), host)
+    return diagnose(driver, (SeenGpu(facts=gpu),), host)
 
 
 def finding(diagnosis: Diagnosis, subject: str) -> Finding:

@@ -1,7 +1,8 @@
 """The fake NVIDIA driver for tests: built once, loaded into this process, a fresh one per test.
 
 A suite gets the fixtures by importing them in its conftest. Once loaded, the library stays in
-the process; between tests it has no GPUs, so that other suites find the machine as it is.
+the process; between tests it is shut down and has no GPUs, so that other suites find the machine
+as it is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Protocol
 
 import pytest
 
+from joulewise.device.nvml import stop
 from joulewise.device.nvml_gpu import open_nvml
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.workload import KernelWork
@@ -81,6 +83,7 @@ def make_driver(fake_library: Path, tmp_path: Path) -> Iterator[DriverMaker]:
         return harness
 
     yield make
+    stop()
     _hide_gpus(harness, tmp_path)
 
 

@@ -40,6 +40,7 @@ def joulewise(
 ) -> Joulewise:
     """Run one command in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("JOULEWISE_STATE_DIR", str(tmp_path / "state"))
 
     def call(*arguments: str | Path) -> Said:

@@ -38,7 +38,7 @@ def test_the_demo_in_small_writes_everything_into_the_run_folder(
         "verification.json",
         "report.html",
     } == written
-    assert "Simulated NVIDIA GeForce RTX 3080 Ti. " in said.out
+    assert "Simulated NVIDIA GeForce RTX 3080 Ti (virtual:rtx3080ti" in said.out
     assert "Best single point" in said.out
     assert "\\u" not in said.out
     assert "SimulatedDevice" in said.out
@@ -108,12 +108,12 @@ Chosen plan, promised  3.000 s  335.00 J   +0.00 %  16.2 %
 Caveats
   NotVerified: This plan has not been run.
     The figures are the plan's own; nobody has run it afresh. Run joulewise verify on the device.
-  NoUncertainty: The table has no standard deviations.
-    Without scatter in the table, lucky outliers cannot be told from good points. Measure each cell
-    more than once and keep the standard deviation.
   TransitionsNotCounted: The plan uses 2 operating points; changing between them is free in it.
     Each kernel is timed alone; changing clocks between kernels takes time on real GPUs. Plan with
     --transition, or prefer a coarser granularity on hardware that switches slowly.
+  NoUncertainty: The table has no standard deviations.
+    Without scatter in the table, lucky outliers cannot be told from good points. Measure each cell
+    more than once and keep the standard deviation.
 
 Promised, not verified, changes of clocks not counted: 16.2\u202f% less energy at +0.00\u202f% time (allowed: \n\
 +0.00\u202f%), 10.0 percentage points more than the best single point saves. Workload: each kernel once; \n\
@@ -152,19 +152,20 @@ def test_a_plan_by_hand_as_json(joulewise: Joulewise, sweep_csv: Path) -> None:
                     "helps": "Run joulewise verify on the device.",
                 },
                 {
-                    "kind": "NoUncertainty",
-                    "seen": "The table has no standard deviations.",
-                    "why": "Without scatter in the table, lucky outliers cannot be told from good points.",
-                    "helps": "Measure each cell more than once and keep the standard deviation.",
-                },
-                {
                     "kind": "TransitionsNotCounted",
                     "seen": "The plan uses 2 operating points; changing between them is free in it.",
                     "why": "Each kernel is timed alone; changing clocks between kernels takes time on real GPUs.",
                     "helps": "Plan with --transition, or prefer a coarser granularity on hardware that switches slowly.",
                 },
+                {
+                    "kind": "NoUncertainty",
+                    "seen": "The table has no standard deviations.",
+                    "why": "Without scatter in the table, lucky outliers cannot be told from good points.",
+                    "helps": "Measure each cell more than once and keep the standard deviation.",
+                },
             ],
             "workload": "each kernel once",
+            "device": "csv",
             "device_name": "not named in a CSV file",
             "objective": "energy",
             "transition": None,
@@ -173,6 +174,7 @@ def test_a_plan_by_hand_as_json(joulewise: Joulewise, sweep_csv: Path) -> None:
             "request_count": 2,
             "transition_time_s": None,
             "transition_energy_j": None,
+            "is_simulated": False,
             "requests": [
                 {
                     "launch_index": 0,
@@ -276,15 +278,15 @@ def test_devices_and_workloads_are_listed(joulewise: Joulewise) -> None:
 
     assert (0, 0) == (devices.code, workloads.code)
     assert devices.out == snapshot("""\
-device             name                        kind       calibrated   SM  memory       lag  stall
-virtual:rtx3080ti  NVIDIA GeForce RTX 3080 Ti  simulated  yes         127       5  10.00 ms   none
-virtual:a100-sxm   NVIDIA A100-SXM4            simulated  yes          81       1  15.00 ms   none
-virtual:h100-sxm   NVIDIA H100 SXM5            simulated  no          119       1  20.00 ms   none
-virtual:rtx4090    NVIDIA GeForce RTX 4090     simulated  no          194       5  10.00 ms   none
+device             name                        kind                      SM  memory       lag  stall
+virtual:rtx3080ti  NVIDIA GeForce RTX 3080 Ti  simulated                127       5  10.00 ms   none
+virtual:a100-sxm   NVIDIA A100-SXM4            simulated                 81       1  15.00 ms   none
+virtual:h100-sxm   NVIDIA H100 SXM5            simulated, uncalibrated  119       1  20.00 ms   none
+virtual:rtx4090    NVIDIA GeForce RTX 4090     simulated, uncalibrated  194       5  10.00 ms   none
 
 SM and memory are numbers of clocks. A new operating point comes late by the lag, and at every \n\
-change the GPU waits for the stall; set them with lag=5ms or stall=1ms. What can be read and set on \n\
-NVIDIA GPUs here, says joulewise doctor.
+change the GPU waits for the stall; set them with lag=5ms or stall=1ms. joulewise doctor tells what \n\
+can be read and set on NVIDIA GPUs here.
 """)
     assert workloads.out == snapshot("""\
 workload  what it is                                                                                \n\

@@ -8,7 +8,10 @@ import sys
 
 import pytest
 
-from tests.cli.conftest import Joulewise
+from joulewise.cli.commands.probe_sensors import sentence
+from joulewise.domain.sensor_probe import SensorProbe
+from joulewise.workflow.sensor_probing import SensorsResult
+from tests.cli.conftest import FEW_POINTS, Joulewise
 from tests.cli.test_json_schema import assert_obeys
 
 QUIET = "virtual:rtx3080ti,noise=0"
@@ -37,11 +40,15 @@ def test_a_virtual_gpu_needs_nothing_of_the_machine(joulewise: Joulewise) -> Non
     assert "all of it can be read and set" in " ".join(said.out.split())
 
 
-def test_a_recording_needs_nothing_of_the_machine(joulewise: Joulewise) -> None:
+def test_a_recording_needs_nothing_of_the_machine_but_its_file(joulewise: Joulewise) -> None:
+    missing = joulewise("doctor", "--device", "recorded:sweep.parquet", "--json")
+    joulewise("measure", *FEW_POINTS, "--out", "sweep.parquet")
+
     said = joulewise("doctor", "--device", "recorded:sweep.parquet")
 
+    assert (1, "sweep.parquet") == (missing.code, missing.document["file"])
     assert (0, "") == (said.code, said.err)
-    assert "is a recording" in said.out
+    assert "is a recording of NVIDIA GeForce RTX 3080 Ti" in said.out
 
 
 @pytest.mark.parametrize("device", ["fly", "nvml0", "virtual:nothing"])
@@ -81,3 +88,26 @@ def test_the_doctor_loads_neither_torch_nor_anything_heavy_before_it_is_asked() 
     done = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True)
 
     assert [] == json.loads(done.stdout)
+
+
+def test_a_counter_that_was_compared_is_never_just_not_seen() -> None:
+    probe = SensorProbe(
+        device="nvml:0",
+        device_name="A GPU",
+        kernel="gemm",
+        counter=None,
+        power=None,
+        average_power=None,
+        instant_window_s=None,
+        average_window_s=None,
+        power_excess_ratio=0.0,
+        steady_s=10.0,
+        steady_power_w=300.0,
+        idle_power_w=30.0,
+        idle_s=30.0,
+    )
+
+    said = sentence(SensorsResult(probe=probe))
+
+    assert said.startswith("How often the energy counter moves was not seen: too seldom")
+    assert "than the counter says" in said

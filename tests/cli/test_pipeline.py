@@ -53,16 +53,16 @@ Caveats
   NotVerified: This plan has not been run, and `joulewise verify` does not run pipelines yet.
     The figures are the plan's own; nobody has run it afresh. Run an iteration at these clocks, and
     measure its time and energy.
+  TransitionsNotCounted: On 1 of 2 stages the plan changes clocks between operations or within them;
+  changing is free in it.
+    Each kernel is timed alone; changing clocks between kernels takes time on real GPUs. Where a
+    change takes long beside an operation, plan on a profile of fewer clocks.
   BaselineAssumed: No (auto, auto) row; 1410/auto, the highest setting, is the baseline.
     Savings are against a setting that is not what users have by default. Measure the (auto, auto)
     point too.
   NoUncertainty: The profile has no standard deviations.
     Without scatter in the table, lucky outliers cannot be told from good points. Measure each cell
     more than once and keep the standard deviation.
-  TransitionsNotCounted: On 1 of 2 stages the plan changes clocks between operations or within them;
-  changing is free in it.
-    Each kernel is timed alone; changing clocks between kernels takes time on real GPUs. Where a
-    change takes long beside an operation, plan on a profile of fewer clocks.
 
 Promised, not verified: 7.2\u202f% less energy at +0.00\u202f% time (allowed: +0.00\u202f%), proven best. 2 stages
 × 3 micro-batches, 1F1B: 622.5 ms and 366.39 J an iteration instead of 622.5 ms and 394.80 J.\

@@ -73,15 +73,15 @@ tp 8      686.5 ms   +1.15 %   9.3 %    +2.78 %  17.3 %
 tp 16     372.6 ms   +1.22 %   8.2 %    +6.52 %  16.2 %
 
 Caveats
-  SimulatedDevice: virtual NVIDIA GeForce RTX 3080 Ti
-    The figures come from a physics model, not from hardware. Repeat the run on the GPU in question.
   TransitionsNotCounted: The plan uses 3 operating points; changing between them is free in it.
     Each kernel is timed alone; changing clocks between kernels takes time on real GPUs. Plan with
     --transition, or prefer a coarser granularity on hardware that switches slowly.
+  SimulatedDevice: virtual NVIDIA GeForce RTX 3080 Ti
+    The figures come from a physics model, not from hardware. Repeat the run on the GPU in question.
 
-Carried over from gpt3-xl: +0.81 % to +1.22 % time, 8.2 % to 12.0 % saved; 9 of 12 keep the plan's
-budget of +1.00 %. Published (arXiv 2601.08539v1, figures 7 and 8; another plan, on an NVIDIA
-GeForce RTX 3080 Ti; means of 100 pairs): +0.24 % to +6.52 % time, 13.7 % to 17.3 % saved.\
+Simulated. Carried over from gpt3-xl: +0.81 % to +1.22 % time, 8.2 % to 12.0 % saved; 9 of 12 keep
+the plan's budget of +1.00 %. Published (arXiv 2601.08539v1, figures 7 and 8; another plan, on an
+NVIDIA GeForce RTX 3080 Ti; means of 100 pairs): +0.24 % to +6.52 % time, 13.7 % to 17.3 % saved.\
 """)
 
 

@@ -31,13 +31,13 @@ Caveats
   during a stall are assumed as well.
     What a change of clocks costs differs between GPUs, drivers and clocks. Measure it on the device
     with joulewise probe transitions.
-  NoUncertainty: The table has no standard deviations.
-    Without scatter in the table, lucky outliers cannot be told from good points. Measure each cell
-    more than once and keep the standard deviation.
   WorkloadAssumed: No workload is given: each kernel is taken to run once, in the order of the
   table.
     What changes of clocks cost hangs on which kernel follows which, and how often. Name the
     workload with --workload.
+  NoUncertainty: The table has no standard deviations.
+    Without scatter in the table, lucky outliers cannot be told from good points. Measure each cell
+    more than once and keep the standard deviation.
 
 Within +1.00\u202f% time, 15.7\u202f% less energy at latency 0; 15.7\u202f% are left at 1\u202fms, and from 20\u202fms on \n\
 changing clocks pays no more; the plan that does not count changes breaks the budget from 20\u202fms on \n\

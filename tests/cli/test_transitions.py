@@ -34,9 +34,6 @@ Chosen plan, promised  3.020 s  341.20 J   +0.67 %  14.7 %
 Caveats
   NotVerified: This plan has not been run.
     The figures are the plan's own; nobody has run it afresh. Run joulewise verify on the device.
-  NoUncertainty: The table has no standard deviations.
-    Without scatter in the table, lucky outliers cannot be told from good points. Measure each cell
-    more than once and keep the standard deviation.
   TransitionsAssumed: The plan changes clocks 2 times an iteration; each change is taken to cost
   what the model 'stall=10ms,power=60' says.
     What a change of clocks costs differs between GPUs, drivers and clocks. Measure it on the device
@@ -45,6 +42,9 @@ Caveats
   table.
     What changes of clocks cost hangs on which kernel follows which, and how often. Name the
     workload with --workload.
+  NoUncertainty: The table has no standard deviations.
+    Without scatter in the table, lucky outliers cannot be told from good points. Measure each cell
+    more than once and keep the standard deviation.
 
 Promised, not verified: 14.7\u202f% less energy at +0.67\u202f% time (allowed: +1.00\u202f%), 9.0 percentage points
 more than the best single point saves. Workload: each kernel once; proven best; 2 changes of the \n\
@@ -142,17 +142,18 @@ def test_changes_are_probed_each_in_its_own_direction(joulewise: Joulewise) -> N
 
     assert 0 == said.code, said.err
     assert said.out == snapshot("""\
-change of  from       to         call       lag     stall     energy
-sm         840/9501   1155/9501  none  5.000 ms  2.000 ms  120.14 mJ
-sm         1155/9501  840/9501   none  5.000 ms  2.000 ms  120.14 mJ
+from       to         call      lag    stall  energy
+840/9501   1155/9501  none  5.00 ms  2.00 ms  120 mJ
+1155/9501  840/9501   none  5.00 ms  2.00 ms  120 mJ
 
 Caveats
   SimulatedDevice: virtual NVIDIA GeForce RTX 3080 Ti
     The figures come from a physics model, not from hardware. Repeat the run on the GPU in question.
 
-Measured 2 changes of the operating point on NVIDIA GeForce RTX 3080 Ti under kernel \n\
-20_bias_gradient; written to own.json. Times are medians, with the longest seen in brackets where it
-is another.
+Simulated NVIDIA GeForce RTX 3080 Ti (virtual:rtx3080ti,noise=0,lag=0.005,stall=0.002). 2 changes of
+the operating point (SM/memory clock in MHz, @ power limit) under kernel 20_bias_gradient, written \n\
+to own.json. Times are medians, with the longest seen in brackets where it is another; < is what \n\
+could not be told from none.
 """)
 
 

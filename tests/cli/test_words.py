@@ -135,7 +135,7 @@ def test_tune_says_how_often_clocks_change_and_what_that_takes(
     said = tune_sentence(plan, _as_promised(plan), ())
 
     assert said.replace("\N{NARROW NO-BREAK SPACE}", " ") == snapshot(
-        "Measured on not named in a CSV file. Verified on fresh runs: 16.2 % less energy at +0.07 % time (allowed: +1.00 %). 2 changes of the operating point per iteration, which take 2.000 ms and 120.00 mJ of it."
+        "Measured on a GPU not named in a CSV file (csv). Verified on fresh runs: 16.2 % less energy at +0.07 % time (allowed: +1.00 %). 2 changes of the operating point per iteration, which take 2.000 ms and 120.00 mJ of it."
     )
 
 

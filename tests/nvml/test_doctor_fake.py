@@ -17,7 +17,7 @@ from joulewise.simulator.fake_runner import open_fake_session_parts
 from joulewise.workflow.doctor import examine
 from joulewise.workflow.findings import Availability, Diagnosis, Finding
 
-NOT_SUPPORTED, NO_PERMISSION = 3, 4
+NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, GPU_IS_LOST = 3, 4, 13, 15
 
 
 def finding(diagnosis: Diagnosis, subject: str) -> Finding:
@@ -180,6 +180,47 @@ def test_one_gpu_of_several_is_named_by_index_or_uuid(make_driver: DriverMaker) 
         examine("nvml:7")
 
 
+@pytest.mark.parametrize(
+    ("function", "code", "said"),
+    [
+        ("nvmlDeviceGetUUID", NOT_SUPPORTED, "nvmlDeviceGetUUID answered 'Not Supported' (NVML 3)"),
+        ("nvmlDeviceGetHandleByIndex_v2", NOT_SUPPORTED, "nvmlDeviceGetHandleByIndex answered"),
+        ("nvmlDeviceGetHandleByIndex_v2", FUNCTION_NOT_FOUND, "(NVML 13)"),
+        ("nvmlDeviceGetHandleByIndex_v2", GPU_IS_LOST, "'GPU is lost' (NVML 15)"),
+    ],
+)
+def test_a_gpu_that_measuring_could_not_open_is_not_called_well(
+    driver: FakeDriver, function: str, code: int, said: str
+) -> None:
+    driver.fail(function, code)
+
+    diagnosis = examine("nvml:0")
+
+    assert (False, False) == (diagnosis.can_read, diagnosis.can_set)
+    assert "it cannot be opened" in diagnosis.verdict
+    assert said in diagnosis.verdict
+    assert Availability.ABSENT == finding(diagnosis, "opening").status
+
+
+def test_nothing_is_well_by_default_where_no_question_is_answered(driver: FakeDriver) -> None:
+    for code in (NOT_SUPPORTED, FUNCTION_NOT_FOUND, GPU_IS_LOST):
+        driver.fail("nvmlDeviceGetHandleByIndex_v2", code)
+
+        assert "ok" not in states(examine()).values()
+
+
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, GPU_IS_LOST])
+def test_gpus_that_cannot_be_counted_are_not_called_none(driver: FakeDriver, code: int) -> None:
+    driver.fail("nvmlDeviceGetCount_v2", code)
+
+    diagnosis = examine()
+
+    assert not diagnosis.can_read
+    assert "nvmlDeviceGetCount answered" in diagnosis.verdict
+    assert f"(NVML {code})" in diagnosis.verdict
+    assert diagnosis.machine[0].helps
+
+
 def run_doctor(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "joulewise", "doctor", *arguments],
@@ -206,3 +247,16 @@ def test_a_fresh_process_finds_the_driver_and_one_that_does_not_start(
     assert "it can be read" in works.stdout
     assert (1, "") == (fails.returncode, fails.stderr)
     assert "(NVML 18)." in " ".join(fails.stdout.split())
+
+
+def test_a_state_file_that_does_not_serve_is_named(fake_library: Path, tmp_path: Path) -> None:
+    state = tmp_path / "foreign"
+    state.write_bytes(b"somebody's letters")
+    fake = {"LD_LIBRARY_PATH": str(fake_library.parent), "FAKE_NVML_STATE": str(state)}
+
+    said = run_doctor("--json", environment=fake)
+
+    assert 1 == said.returncode
+    assert f"{state}: no state file of this version; remove it" in said.stderr
+    assert str(state) in said.stdout
+    assert b"somebody's letters" == state.read_bytes()

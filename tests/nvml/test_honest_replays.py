@@ -83,7 +83,9 @@ def test_an_undisturbed_replay_is_doubted_for_its_own_sake_only(
     driver: FakeDriver, schedule: Schedule
 ) -> None:
     window = replayed(driver, schedule, lambda: None)
-    assert kinds(window) <= {CaveatKind.POWER_CAPPED, CaveatKind.CHANGES_LATE}
+    # The leads of the schedule are made up, and the board takes its own time.
+    own = {CaveatKind.POWER_CAPPED, CaveatKind.CHANGES_LATE, CaveatKind.CHANGES_EARLY}
+    assert kinds(window) <= own
 
 
 @pytest.mark.parametrize("schedule", [schedule_at(AUTO, AUTO), schedule_at(FAST, FAST)])

@@ -223,6 +223,7 @@ def _verification(plan: Plan) -> Verification:
         saving_interval=Interval(low_ratio=saving_ratio - 0.003, high_ratio=saving_ratio + 0.002),
         max_slowdown_ratio=budget_ratio,
         is_within_budget=None if budget_ratio is None else slowdown_ratio <= 1 + budget_ratio,
+        caveats=plan.caveats,
     )
 
 

@@ -28,21 +28,22 @@ def test_one_kind_is_told_once_with_every_sighting(make_inputs: Make) -> None:
         sweep=replace(inputs.sweep, caveats=(simulated,)),
         verification=replace(inputs.verification, caveats=(simulated, other)),
     )
-    first, *_ = gathered_doubts(inputs)
-    assert first.title == "Simulated device"
-    assert first.seen == (simulated.seen, other.seen)
-    assert (first.why, first.helps) == (simulated.why, simulated.helps)
+    *_, last = gathered_doubts(inputs)
+    assert last.title == "Simulated device"
+    assert last.seen == (simulated.seen, other.seen)
+    assert (last.why, last.helps) == (simulated.why, simulated.helps)
 
 
 def test_what_matters_most_comes_first(make_inputs: Make) -> None:
     inputs = make_inputs(is_verified=False)
     every = tuple(Caveat(kind=kind, seen="seen") for kind in reversed(CaveatKind))
     doubts = gathered_doubts(replace(inputs, plan=replace(inputs.plan, caveats=every)))
-    assert [doubt.title for doubt in doubts[:4]] == [
-        "Simulated device",
+    assert [doubt.title for doubt in doubts[:2]] == ["Promise not shown", "Prediction missed"]
+    assert [doubt.title for doubt in doubts[-4:]] == [
+        "Power capped",
+        "Recording replayed",
         "Uncalibrated",
-        "Promise not shown",
-        "Not verified",
+        "Simulated device",
     ]
     assert len(doubts) == len(CaveatKind)
 

@@ -20,6 +20,7 @@ from joulewise.report.page import render_report
 from joulewise.report.provenance import provenance_rows
 from joulewise.report.regions import change_indices, plan_regions, stalls_s
 from joulewise.report.timeline import change_count, stretches
+from joulewise.report.verdict import headline
 
 Make = Callable[..., ReportInputs]
 STALL = uniform_transition("ascend", "a test", stall_s=1e-3, energy_j=0.06)
@@ -134,8 +135,10 @@ def test_a_simulated_model_makes_no_simulation_of_runs_on_a_real_device(
     real = tune_sentence(plan, replace(seen, caveats=()), ())
     virtual = tune_sentence(plan, replace(seen, caveats=(doubt,)), ())
 
-    assert real.startswith(f"Measured on {plan.device_name}. ")
-    assert virtual.startswith(f"Simulated {plan.device_name}. ")
+    unrun = headline(plan, None, (), is_table_simulated=False)
+    assert real.startswith(f"Measured on {plan.device_name} ({plan.device}). ")
+    assert virtual.startswith(f"Simulated {plan.device_name} ({plan.device}). ")
+    assert unrun.startswith("Promised, not verified")
 
 
 def test_a_model_of_another_device_is_an_assumption(make_inputs: Make) -> None:

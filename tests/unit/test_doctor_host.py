@@ -255,3 +255,35 @@ def test_what_runs_kernels_is_named_where_it_is_missing() -> None:
 
     assert "pip install 'joulewise[torch]'" == finding(host, "running kernels").helps
     assert Availability.OK == finding(host, "clocks from inside").status
+
+
+def test_hidden_processes_are_not_called_none(machine: Machine) -> None:
+    machine.account(user=1000, capabilities="0000000000000000")
+
+    hidden = finding(machine.facts(), "other controllers")
+    machine.write({"proc/1/comm": "systemd\n"})
+    seen = finding(machine.facts(), "other controllers")
+
+    assert (Availability.UNKNOWN, Availability.OK) == (hidden.status, seen.status)
+
+
+def test_a_torch_without_cuda_runs_no_kernels() -> None:
+    found = finding(HostFacts(system="Linux", packages=("torch+cpu",)), "running kernels")
+
+    assert (Availability.ABSENT, True) == (found.status, "without CUDA" in found.seen)
+
+
+@pytest.mark.parametrize(
+    ("user", "said", "may"),
+    [(0, "", True), (0, "0", False), (1000, "", False), (1000, "1", True), (0, "no", False)],
+)
+def test_the_fake_driver_lets_set_whom_it_would(
+    machine: Machine, *, user: int, said: str, may: bool
+) -> None:
+    machine.account(user=user, capabilities="0000000000000000")
+    host = machine.facts({"FAKE_NVML_PRIV": said})
+
+    (found,) = host_findings(host, is_fake=True)
+
+    assert may is may_set_clocks(host, is_fake=True)
+    assert (Availability.OK if may else Availability.ABSENT) == found.status

@@ -25,7 +25,7 @@ from tests.doctor_cases import (
 from joulewise.cli.commands.doctor import document, render
 from joulewise.device.host import Container, HostFacts
 from joulewise.domain.gpu_facts import Absence, Fact, GpuFacts
-from joulewise.workflow.diagnosis import diagnose
+from joulewise.workflow.diagnosis import SeenGpu, diagnose
 from joulewise.workflow.findings import Availability, Diagnosis
 
 
@@ -227,7 +227,9 @@ def test_rights_that_cannot_be_known_leave_setting_open() -> None:
 
 
 def test_of_two_gpus_each_has_its_own_findings_and_one_sentence_counts_them() -> None:
-    diagnosis = diagnose(DRIVER, (H100, without_meters(RTX_3080_TI)), ROOT)
+    diagnosis = diagnose(
+        DRIVER, (SeenGpu(facts=H100), SeenGpu(facts=without_meters(RTX_3080_TI))), ROOT
+    )
 
     assert [True, False] == [gpu.can_read for gpu in diagnosis.gpus]
     assert diagnosis.can_read

@@ -123,8 +123,20 @@ def test_a_recording_says_what_it_replays_and_keeps_the_doubts_of_the_sweep() ->
         identity.is_simulated,
         identity.is_in_process,
     )
-    assert "replays sweep.parquet, a sweep of Some GPU by joulewise" == identity.caveats[0].seen
+    assert [CaveatKind.RECORDING_REPLAYED, CaveatKind.ENERGY_OF_MODULE] == [
+        caveat.kind for caveat in identity.caveats
+    ]
+    assert "replays sweep.parquet (device: Some GPU; made by joulewise)" == identity.caveats[0].seen
     assert doubt in identity.caveats
+
+
+def test_a_recording_of_a_virtual_device_stays_simulated() -> None:
+    sweep = _sweep()
+    simulated = replace(sweep, source=replace(sweep.source, is_simulated=True))
+
+    kinds = [one.kind for one in open_recorded(simulated, DEVICE).gpu.identity.caveats]
+
+    assert [CaveatKind.RECORDING_REPLAYED, CaveatKind.SIMULATED_DEVICE] == kinds
 
 
 def test_what_changes_cost_is_the_models_or_the_device_strings_else_not_told() -> None:

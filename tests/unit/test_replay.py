@@ -92,7 +92,7 @@ def test_a_replay_takes_the_time_and_energy_that_the_plan_predicts(
     assert window.time_s == pytest.approx(plan.time_s, rel=1e-6)
     assert window.energy_j == pytest.approx(plan.energy_j, rel=1e-3)
     assert len(plan.requests) == window.request_count
-    assert CaveatKind.CHANGES_LATE not in _kinds(window)
+    assert not {CaveatKind.CHANGES_LATE, CaveatKind.CHANGES_EARLY} & _kinds(window)
 
 
 def test_a_naive_plan_of_many_changes_takes_a_millisecond_for_each(tmp_path: Path) -> None:
@@ -157,11 +157,18 @@ def test_points_that_all_come_late_are_counted_and_timed(lag_ms: int, tmp_path: 
     assert CaveatKind.CHANGES_LATE in _kinds(window)
 
 
-def test_points_in_force_in_time_are_not_late(tmp_path: Path) -> None:
-    """The board takes 2 ms, the plan asks 5 ms ahead: they come early."""
-    window = _replay(_plan(LAG, 60), tmp_path, device=f"{DEVICE},lag=2ms")
+@pytest.mark.parametrize("stall", ["", ",stall=1ms"])
+def test_points_that_all_come_early_are_counted_and_timed(stall: str, tmp_path: Path) -> None:
+    """The board takes 2 ms, the plan asks 5 ms ahead. A stall is no part of that."""
+    plan = _plan(LAG, 60)
+
+    window = _replay(plan, tmp_path, device=f"{DEVICE},lag=2ms{stall}")
 
     assert (window.late_count, window.max_late_s) == (0, 0.0)
+    assert len(plan.requests) == window.early_count
+    assert window.max_early_s == pytest.approx(3e-3, rel=0.01)
+    assert CaveatKind.CHANGES_EARLY in _kinds(window)
+    assert CaveatKind.CHANGES_LATE not in _kinds(window)
 
 
 def test_a_single_short_launch_warms_up_as_many_of_them(tmp_path: Path) -> None:

@@ -148,3 +148,24 @@ def test_what_nothing_can_stand_in_for_is_refused_by_name(impossible: KernelWork
 def test_arithmetic_without_a_stand_in_is_refused() -> None:
     with pytest.raises(NotSupported, match="fp8"):
         stand_in(replace(WORK, dtype=Dtype.FP8))
+
+
+@pytest.mark.parametrize("kind", list(KernelKind))
+@pytest.mark.parametrize(
+    ("flop_count", "traffic_bytes"), [(1e300, 1e300), (1e300, 1.0), (1.0, 1e300), (1.7e308, 1e9)]
+)
+def test_a_work_beyond_any_gpu_is_an_input_error(
+    kind: KernelKind, flop_count: float, traffic_bytes: float
+) -> None:
+    work = replace(WORK, kind=kind, flop_count=flop_count, traffic_bytes=traffic_bytes)
+
+    with pytest.raises(InputError):
+        stand_in(work)
+
+
+def test_arithmetic_that_drowns_in_the_traffic_is_left_out() -> None:
+    work = replace(WORK, kind=KernelKind.OTHER, flop_count=1.0, traffic_bytes=1e15)
+
+    one = stand_in(work)
+
+    assert (0.0, pytest.approx(1e15)) == (one.flop_count, one.traffic_bytes)

@@ -68,7 +68,9 @@ def verification_rows(seen: Verification) -> Iterator[tuple[str, ...]]:
     )
 
 
-def plan_sentence(plan: Plan, rows: Sequence[ComparisonRow], out: Path | None) -> str:
+def plan_sentence(
+    plan: Plan, rows: Sequence[ComparisonRow], out: Path | None, *, is_table_simulated: bool
+) -> str:
     """What the plan promises, for which work, and how sure that is."""
     parts = [f"Workload: {plan.workload}"]
     if plan.status is not Status.NO_GAIN:
@@ -81,7 +83,8 @@ def plan_sentence(plan: Plan, rows: Sequence[ComparisonRow], out: Path | None) -
         parts.append(changes_text(plan))
     if out is not None:
         parts.append(f"written to {out}")
-    return f"{headline(plan, None, rows)} {'; '.join(parts)}."
+    said = headline(plan, None, rows, is_table_simulated=is_table_simulated)
+    return f"{said} {'; '.join(parts)}."
 
 
 def changes_text(plan: Plan) -> str:
@@ -113,8 +116,10 @@ def sweep_sentence(sweep: Sweep, out: Path) -> str:
     source = sweep.source
     parts = [
         ran_on(source.device_name, source.device, sweep.caveats),
-        f"{counted(len(sweep.kernels), 'kernel')} at "
-        f"{counted(len(sweep.points), 'operating point')}, written to {out}.",
+        (
+            f"{counted(len(sweep.kernels), 'kernel')} at "
+            f"{counted(len(sweep.points), 'operating point')}, written to {out}."
+        ),
         *memory_clock_note(source.device),
     ]
     return " ".join(parts)
@@ -125,8 +130,10 @@ def memory_clock_note(device: str) -> tuple[str, ...]:
     if not leaves_memory_clock(device):
         return ()
     return (
-        "The memory clock was left to the driver; with memory_lock=on in the device string it is "
-        "measured too.",
+        (
+            "The memory clock was left to the driver; with memory_lock=on in the device string it is "
+            "measured too."
+        ),
     )
 
 
@@ -142,7 +149,7 @@ def tune_sentence(plan: Plan, seen: Verification, rows: Sequence[ComparisonRow])
 
 def verified_sentence(plan: Plan, seen: Verification, rows: Sequence[ComparisonRow]) -> str:
     """What fresh runs showed, on what, and how many changes of clocks are in it."""
-    said = headline(plan, seen, rows)
+    said = headline(plan, seen, rows, is_table_simulated=False)
     if plan.request.transition is None:
         return said
     text = changes_text(plan)

@@ -121,17 +121,21 @@ def start() -> Reply[bool]:
         reply = _start()
         if reply.code == Code.SUCCESS:
             _started_pids.add(os.getpid())
-            atexit.register(_stop, os.getpid())
+            atexit.register(stop)
         return reply
+
+
+def stop() -> None:
+    """Shut NVML down where this process has started it; whoever starts it later does so anew."""
+    with _start_lock:
+        if os.getpid() in _started_pids:
+            _started_pids.remove(os.getpid())
+            atexit.unregister(stop)
+            _call_once("nvmlShutdown", ())
 
 
 def _start() -> Reply[bool]:
     return _call_once("nvmlInit", ())
-
-
-def _stop(pid: int) -> None:
-    if os.getpid() == pid:
-        _call_once("nvmlShutdown", ())
 
 
 def require_nvml() -> None:

@@ -12,6 +12,7 @@ class CaveatKind(StrEnum):
 
     BASELINE_ASSUMED = "BaselineAssumed"
     BASELINE_PINNED = "BaselinePinned"
+    CHANGES_EARLY = "ChangesEarly"
     CHANGES_LATE = "ChangesLate"
     CLOCK_NOT_HELD = "ClockNotHeld"
     COUNTER_DISAGREES = "CounterDisagrees"
@@ -93,6 +94,7 @@ _GRAVEST_FIRST = (
     CaveatKind.PROMISE_NOT_SHOWN,
     CaveatKind.PREDICTION_MISSED,
     CaveatKind.CHANGES_LATE,
+    CaveatKind.CHANGES_EARLY,
     CaveatKind.NOT_VERIFIED,
     CaveatKind.SELECTION_BIAS,
     CaveatKind.TRANSITIONS_NOT_COUNTED,
@@ -130,6 +132,10 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     CaveatKind.BASELINE_PINNED: (
         "A pinned baseline makes savings look larger or smaller than they are.",
         "Give the clocks back to the driver before the baseline is measured.",
+    ),
+    CaveatKind.CHANGES_EARLY: (
+        "Launches ended at the point of the next one, so the plan was not carried out as made.",
+        "Run joulewise probe transitions on the device and plan with the file that it writes.",
     ),
     CaveatKind.CHANGES_LATE: (
         "Launches began at another point than planned, so the plan was not carried out as made.",

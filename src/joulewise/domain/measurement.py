@@ -92,8 +92,9 @@ class IterationTiming:
     """Whole iterations that ended within a window, the time they took and what was asked.
 
     `request_count` requests for another point were made meanwhile. Of them `late_count` came
-    into force when the launch that they were for had begun, up to `max_late_s` after that;
-    `skipped_count` more were never made, for the next one was due by then.
+    into force when the launch that they were for had begun, up to `max_late_s` after that, and
+    `early_count` before it would begin, up to `max_early_s`; `skipped_count` more were never
+    made, for the next one was due by then.
     """
 
     iteration_count: int
@@ -102,6 +103,8 @@ class IterationTiming:
     late_count: int = 0
     skipped_count: int = 0
     max_late_s: float = 0.0
+    early_count: int = 0
+    max_early_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +139,8 @@ class ReplayWindow:
     skipped_count: float
     temp_c: float | None
     max_late_s: float = 0.0
+    early_count: float = 0.0
+    max_early_s: float = 0.0
     caveats: tuple[Caveat, ...] = ()
 
 

@@ -3,7 +3,8 @@
 A workload says how much a kernel computes and moves, not how it is written. What runs in its
 place is a batch of matrix products of its arithmetic, or a pass over a long vector that reads
 each element, computes on it and writes it. Counts of operations and of bytes both agree with
-the work's, within `AGREEMENT_RATIO`.
+the work's, within `AGREEMENT_RATIO`; less than one operation on a thousand bytes moved is as
+good as none, for the traffic takes hundreds of times as long, and nothing is computed then.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _MOST_PRODUCTS_COUNT = 2**20
 _FLOPS_PER_DEGREE_COUNT = 3
 _HIGHEST_DEGREE_COUNT = 64
 _NEGLIGIBLE_PART_RATIO = 0.001
+# No GPU does as much within a day; sides and counts beyond it are no integers of a tensor.
+_MOST_COUNT = 1e24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +120,8 @@ def stand_in(work: KernelWork) -> StandIn:
     """
     element_bytes = 8 if work.dtype is Dtype.FP64 else 4
     flops_per_element = 2.0 * element_bytes * work.flop_count / max(work.traffic_bytes, 1.0)
+    if max(work.flop_count, work.traffic_bytes) > _MOST_COUNT:
+        return _agreeing(None, work)
     highest = _FLOPS_PER_DEGREE_COUNT * (_HIGHEST_DEGREE_COUNT - 1)
     if work.kind is KernelKind.OTHER and flops_per_element <= highest:
         return _agreeing(_stream(work, flops_per_element), work)

@@ -261,21 +261,32 @@ def _finish(raw: RawReplay, caveats: tuple[Caveat, ...]) -> ReplayWindow:
         late_count=timing.late_count / count,
         skipped_count=timing.skipped_count / count,
         max_late_s=timing.max_late_s,
+        early_count=timing.early_count / count,
+        max_early_s=timing.max_early_s,
         temp_c=raw.samples[-1].temp_c,
         caveats=caveats,
     )
 
 
 def _unkept_requests(timing: IterationTiming) -> tuple[Caveat, ...]:
-    """ChangesLate where points came late or not at all, so launches ran at other points."""
-    if not (timing.late_count or timing.skipped_count):
-        return ()
+    """Doubts where points came late, too early or not at all, so launches ran at other points."""
     count = timing.iteration_count
-    return (
-        Caveat(
-            kind=CaveatKind.CHANGES_LATE,
-            seen=f"of the changes {timing.late_count / count:g} came into force up to "
-            f"{timing.max_late_s * 1e3:.3g} ms after their launch had begun, and "
-            f"{timing.skipped_count / count:g} fell away, per iteration",
-        ),
-    )
+    doubts = []
+    if timing.late_count or timing.skipped_count:
+        doubts.append(
+            Caveat(
+                kind=CaveatKind.CHANGES_LATE,
+                seen=f"of the changes {timing.late_count / count:g} came into force up to "
+                f"{timing.max_late_s * 1e3:.3g} ms after their launch had begun, and "
+                f"{timing.skipped_count / count:g} fell away, per iteration",
+            )
+        )
+    if timing.early_count:
+        doubts.append(
+            Caveat(
+                kind=CaveatKind.CHANGES_EARLY,
+                seen=f"of the changes {timing.early_count / count:g} came into force up to "
+                f"{timing.max_early_s * 1e3:.3g} ms before their launch began, per iteration",
+            )
+        )
+    return tuple(doubts)

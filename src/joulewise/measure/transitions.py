@@ -125,7 +125,8 @@ def model_of(
     simulated = "simulated " if device.is_simulated else ""
     return TransitionModel(
         name="measured",
-        source=f"measured on {simulated}{device.name} with joulewise probe transitions; {'; '.join(notes)}",
+        source=f"measured on {simulated}{device.name} with joulewise probe transitions; "
+        f"{'; '.join(notes)}",
         costs=tuple(costs),
         dwell_s=max(change.worst_call_s for change in changes),
         device_name=device.name,

@@ -15,8 +15,8 @@ def planned_requests(
 
     A request is made as long before its launch begins as this very change lags, so that the
     point is in force when the launch begins and not before: the iteration is known, and so is
-    the one before it, for it is the same. Where the changes keep `ChangeCosts.spacing_s`, no request
-    comes before the last is in force, nor within the dwell after it.
+    the one before it, for it is the same. Where the changes keep `ChangeCosts.spacing_s`, no
+    request comes before the last is in force, nor within the dwell after it.
 
     Args:
         points: The point of every launch of the iteration. A change from the last to the first

@@ -82,7 +82,12 @@ def render_report(inputs: ReportInputs) -> str:
             verification=inputs.verification,
             rivals_basis=inputs.rivals_basis,
             provenance=inputs.provenance,
-            verdict=headline(inputs.plan, inputs.verification, rows),
+            verdict=headline(
+                inputs.plan,
+                inputs.verification,
+                rows,
+                is_table_simulated=inputs.sweep.source.is_simulated,
+            ),
             origin=origin(inputs.sweep.source),
             rows=rows,
             limit_ratio=equal_slowdown_ratio(inputs.plan, inputs.verification),

@@ -17,14 +17,22 @@ _NOT_COUNTED = "changes of clocks not counted"
 
 
 def headline(
-    plan: Plan, verification: Verification | None, rows: Sequence[ComparisonRow]
+    plan: Plan,
+    verification: Verification | None,
+    rows: Sequence[ComparisonRow],
+    *,
+    is_table_simulated: bool,
 ) -> str:
-    """The verdict behind what it was found on, simulated or measured."""
+    """The verdict behind what it was found on, simulated or measured.
+
+    `is_table_simulated` is about the sweep that the plan was made from, which is all there is
+    where nothing was run afresh; a simulated model of transitions makes no simulation of it.
+    """
     said = verdict(plan, verification, rows)
     if verification is not None:
         where = ran_on(verification.device_name, verification.device, verification.caveats)
-    elif is_simulated(plan.caveats):
-        where = ran_on(plan.device_name, plan.device, plan.caveats)
+    elif is_table_simulated:
+        where = f"Simulated {plan.device_name} ({plan.device})."
     else:
         # A table from elsewhere may have been measured, or not: it is planned as it stands.
         return said
@@ -34,6 +42,8 @@ def headline(
 def ran_on(device_name: str, device: str, caveats: Iterable[Caveat]) -> str:
     """What figures with these doubts come from: a model, a recording or hardware."""
     doubts = tuple(caveats)
+    if device_name.startswith("not named"):
+        device_name = f"a GPU {device_name}"
     if is_simulated(doubts):
         return f"Simulated {device_name} ({device})."
     if any(caveat.kind is CaveatKind.RECORDING_REPLAYED for caveat in doubts):

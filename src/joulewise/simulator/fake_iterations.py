@@ -136,7 +136,8 @@ class FakeIterationLoop:
             self._requests.reckon(noise.time_ratio)
             self._requests.forget_lateness()
             progress, counts = self._boundary
-            self._start = self._boundary = progress, replace(counts, max_late_s=0.0)
+            counts = replace(counts, max_late_s=0.0, max_early_s=0.0)
+            self._start = self._boundary = progress, counts
 
     def end_window(self) -> IterationTiming:
         """Iterations that ended and their time; waits for the first one where none has."""
@@ -158,6 +159,8 @@ class FakeIterationLoop:
             late_count=after.late_count - before.late_count,
             skipped_count=after.skipped_count - before.skipped_count,
             max_late_s=after.max_late_s,
+            early_count=after.early_count - before.early_count,
+            max_early_s=after.max_early_s,
         )
 
     def _look(self) -> FakeProgress:

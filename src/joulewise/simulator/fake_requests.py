@@ -29,12 +29,17 @@ LaunchTime = Callable[[str, OperatingPoint], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCounts:
-    """Requests by their fate, and the longest that a point came after its launch had begun."""
+    """Requests by their fate.
+
+    With the longest that a point came after its launch had begun, or before it would begin.
+    """
 
     request_count: int = 0
     late_count: int = 0
     skipped_count: int = 0
     max_late_s: float = 0.0
+    early_count: int = 0
+    max_early_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +106,8 @@ class Requests:
         self._starts_s = tuple(accumulate(times_s, initial=0.0))
 
     def forget_lateness(self) -> None:
-        """Find the longest that a point came too late anew from now on."""
-        self.counts = replace(self.counts, max_late_s=0.0)
+        """Find the longest that a point came too late or too early anew from now on."""
+        self.counts = replace(self.counts, max_late_s=0.0, max_early_s=0.0)
 
     def note(self, progress: FakeProgress, now_s: float) -> None:
         """Take note of launches that begin and of points that come into force."""
@@ -112,15 +117,29 @@ class Requests:
             self._begun_s.setdefault(progress.launch_count, progress.launch_start_s)
         if self._awaited is None or now_s < self._next.since_s:
             return
-        in_force_s = self._next.since_s - _CLOCK_STEP_S
-        late_s = in_force_s - self._begun_s.get(self._awaited, in_force_s)
+        self._judge(self._awaited, progress, now_s)
         over = min(self._awaited, self._target())
         self._begun_s = {launch: at for launch, at in self._begun_s.items() if launch >= over}
         self._awaited = None
+
+    def _judge(self, launch: int, progress: FakeProgress, now_s: float) -> None:
+        """Count a point that is in force: too late or too early for its launch, or in time."""
+        in_force_s, counts = self._next.since_s - _CLOCK_STEP_S, self.counts
+        if launch in self._begun_s:
+            late_s = in_force_s - self._begun_s[launch]
+            self.counts = replace(
+                counts,
+                late_count=counts.late_count + (late_s > _PUNCTUAL_S),
+                max_late_s=max(counts.max_late_s, late_s),
+            )
+            return
+        # The wait that comes with the point is no part of it.
+        begins_s = self.begins_s(launch, progress, now_s)
+        early_s = begins_s - max(in_force_s, self._next.resumes_s)
         self.counts = replace(
-            self.counts,
-            late_count=self.counts.late_count + (late_s > _PUNCTUAL_S),
-            max_late_s=max(self.counts.max_late_s, late_s),
+            counts,
+            early_count=counts.early_count + (early_s > _PUNCTUAL_S),
+            max_early_s=max(counts.max_early_s, early_s),
         )
 
     def due(self, progress: FakeProgress, now_s: float) -> PlannedRequest | None:

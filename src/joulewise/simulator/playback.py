@@ -26,8 +26,8 @@ def no_noise(_kernel: str, _point: OperatingPoint) -> WindowNoise:
 class Progress:
     """How far a playback has come: whole iterations, and requests by their fate.
 
-    `late_units` is the longest that a point came after its launch had begun, since that was
-    last forgotten.
+    `late_units` is the longest that a point came after its launch had begun, and `early_units`
+    before it would begin, since those were last forgotten.
     """
 
     at_units: Units
@@ -36,6 +36,8 @@ class Progress:
     late_count: int = 0
     skipped_count: int = 0
     late_units: Units = 0
+    early_count: int = 0
+    early_units: Units = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +83,9 @@ class Playback:
         self.noise_of: CellNoise = no_noise
         self.boundary = Progress(at_units=now)
         """As it was when the last iteration ended."""
-        self._requested = self._late = self._skipped = 0
+        self._requested = self._late = self._early = self._skipped = 0
         self._late_units: Units = 0
+        self._early_units: Units = 0
         self._numbers = {index: number for number, index in enumerate(self._indices)}
         self._begun: dict[tuple[int, int], Units] = {}
         self._awaited: tuple[int, int] | None = None
@@ -156,6 +159,8 @@ class Playback:
                 late_count=self._late,
                 skipped_count=self._skipped,
                 late_units=self._late_units,
+                early_count=self._early,
+                early_units=self._early_units,
             )
         self._began_at = self._runs_from = now
         self._launch_s, self._remaining_ratio, self.ends_at = None, 1.0, NEVER
@@ -200,15 +205,21 @@ class Playback:
         awaited, self._awaited = self._awaited, None
         if awaited is None:
             return
-        late_units = now - self._begun.get(awaited, now)
-        self._late += late_units > _PUNCTUAL_UNITS
-        self._late_units = max(self._late_units, late_units)
+        if awaited in self._begun:
+            late_units = now - self._begun[awaited]
+            self._late += late_units > _PUNCTUAL_UNITS
+            self._late_units = max(self._late_units, late_units)
+        else:
+            iteration, number = awaited
+            early_units = self._due_at(number, iteration) + self._leads[number] - now
+            self._early += early_units > _PUNCTUAL_UNITS
+            self._early_units = max(self._early_units, early_units)
         self._begun = {key: at for key, at in self._begun.items() if key > awaited}
 
     def forget_lateness(self) -> None:
-        """Find the longest that a point came too late anew from now on."""
-        self._late_units = 0
-        self.boundary = replace(self.boundary, late_units=0)
+        """Find the longest that a point came too late or too early anew from now on."""
+        self._late_units = self._early_units = 0
+        self.boundary = replace(self.boundary, late_units=0, early_units=0)
 
     def next_event(self, now: Units, ready_at: Units) -> Units:
         """When something happens next: the launch ends, or a request comes due.

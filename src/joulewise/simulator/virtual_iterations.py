@@ -180,4 +180,6 @@ def _between(start: Progress, end: Progress) -> IterationTiming:
         late_count=end.late_count - start.late_count,
         skipped_count=end.skipped_count - start.skipped_count,
         max_late_s=seconds(end.late_units),
+        early_count=end.early_count - start.early_count,
+        max_early_s=seconds(end.early_units),
     )

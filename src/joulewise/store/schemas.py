@@ -62,7 +62,7 @@ class CommandError(msgspec.Struct, kw_only=True):
     row: int | None
     field: str | None
     hint: str | None
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
     schema_version: Literal[1] = 1
 
 

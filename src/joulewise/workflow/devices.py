@@ -93,9 +93,7 @@ def _nvml_lines() -> tuple[DeviceLine, ...]:
             device=f"nvml:{gpu.index}",
             name=gpu.name.value or "unknown",
             is_simulated=driver.is_fake,
-            is_calibrated=None
-            if fake is None
-            else preset(fake.profile(gpu.index)).is_calibrated,
+            is_calibrated=None if fake is None else preset(fake.profile(gpu.index)).is_calibrated,
             sm_clock_count=len(gpu.sm_clocks_mhz.value or ()),
             mem_clock_count=len(gpu.mem_clocks_mhz.value or ()),
             lag_s=None,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from joulewise.device.host import HostFacts
 from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.errors import JoulewiseError
 from joulewise.domain.gpu_facts import DriverFacts, GpuFacts
 from joulewise.workflow.findings import Availability, Diagnosis, Finding, GpuDiagnosis
 from joulewise.workflow.gpu_knobs import can_set, knob_findings
 from joulewise.workflow.gpu_meters import can_read, meter_findings
 from joulewise.workflow.host_findings import host_findings, may_set_clocks
+from joulewise.workflow.lease_findings import NO_LEASE, LeaseTrace, lease_findings
 
 WITHOUT_A_GPU = (
     "Everything works on virtual GPUs, with figures marked as simulated: "
@@ -20,14 +23,32 @@ _NO_CARD = "No NVIDIA GPU is on the PCI bus."
 _FAKE = Caveat(kind=CaveatKind.SIMULATED_DEVICE, seen="fake NVIDIA driver")
 
 
-def diagnose(driver: DriverFacts, gpus: Sequence[GpuFacts], host: HostFacts) -> Diagnosis:
-    """Judge what the driver, its GPUs and the machine tell of themselves."""
-    may_set = may_set_clocks(host, is_fake=driver.is_fake)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenGpu:
+    """One GPU: its facts, why it does not open where it does not, and what leases left on it."""
+
+    facts: GpuFacts
+    trouble: JoulewiseError | None = None
+    lease: LeaseTrace = NO_LEASE
+
+
+def diagnose(
+    driver: DriverFacts,
+    gpus: Sequence[SeenGpu],
+    host: HostFacts,
+    *,
+    state_dir: Finding | None = None,
+) -> Diagnosis:
+    """Judge what the driver, its GPUs and the machine tell of themselves.
+
+    `state_dir` says why no lease can be taken, where none can.
+    """
+    may_set = may_set_clocks(host, is_fake=driver.is_fake) if state_dir is None else False
     judged = tuple(_gpu(gpu, may_set=may_set) for gpu in gpus)
     readable = [gpu for gpu in judged if gpu.can_read]
-    machine = (_driver(driver, gpus, host), *_machine(driver, host, has_gpu=bool(gpus)))
+    machine = (_driver(driver, gpus, host), *_machine(driver, host, state_dir, gpus))
     return Diagnosis(
-        verdict=_verdict(driver, judged, machine),
+        verdict=_verdict(driver, judged, machine, _shared_trouble(gpus)),
         hint=None if readable else WITHOUT_A_GPU,
         can_read=bool(readable),
         can_set=_all_or_none([gpu.can_set for gpu in readable]) if readable else False,
@@ -37,28 +58,63 @@ def diagnose(driver: DriverFacts, gpus: Sequence[GpuFacts], host: HostFacts) -> 
     )
 
 
-def _gpu(gpu: GpuFacts, *, may_set: bool | None) -> GpuDiagnosis:
+def _gpu(gpu: SeenGpu, *, may_set: bool | None) -> GpuDiagnosis:
+    facts, trouble = gpu.facts, gpu.trouble
     return GpuDiagnosis(
-        device=f"nvml:{gpu.uuid.value or gpu.index}",
-        name=gpu.name.value or "an NVIDIA GPU without a name",
-        can_read=can_read(gpu),
-        can_set=can_set(gpu, may_set=may_set),
-        findings=(*meter_findings(gpu), *knob_findings(gpu, may_set=may_set)),
+        device=f"nvml:{facts.uuid.value or facts.index}",
+        name=facts.name.value or "an NVIDIA GPU without a name",
+        can_read=trouble is None and can_read(facts),
+        can_set=False if trouble is not None else can_set(facts, may_set=may_set),
+        findings=(
+            *_trouble(trouble),
+            *lease_findings(gpu.lease),
+            *meter_findings(facts),
+            *knob_findings(facts, may_set=may_set),
+        ),
     )
 
 
-def _machine(driver: DriverFacts, host: HostFacts, *, has_gpu: bool) -> tuple[Finding, ...]:
+def _trouble(trouble: JoulewiseError | None) -> tuple[Finding, ...]:
+    """What every command that opens the GPU would say."""
+    if trouble is None:
+        return ()
+    return (
+        Finding(
+            subject="opening",
+            status=Availability.ABSENT,
+            seen=trouble.message,
+            why="Nothing can be measured on it.",
+            helps=trouble.hint,
+        ),
+    )
+
+
+def _shared_trouble(gpus: Sequence[SeenGpu]) -> str | None:
+    """Why no GPU opens, where none does."""
+    troubles = [gpu.trouble.message for gpu in gpus if gpu.trouble is not None]
+    return troubles[0].rstrip(".") if troubles and len(troubles) == len(gpus) else None
+
+
+def _machine(
+    driver: DriverFacts, host: HostFacts, state_dir: Finding | None, gpus: Sequence[SeenGpu]
+) -> tuple[Finding, ...]:
     """Rights and packages matter where there is a GPU to use them on."""
-    return host_findings(host, is_fake=driver.is_fake) if has_gpu else ()
+    if not gpus:
+        return ()
+    return (
+        *(() if state_dir is None else (state_dir,)),
+        *host_findings(host, is_fake=driver.is_fake),
+    )
 
 
-def _driver(driver: DriverFacts, gpus: Sequence[GpuFacts], host: HostFacts) -> Finding:
+def _driver(driver: DriverFacts, gpus: Sequence[SeenGpu], host: HostFacts) -> Finding:
     subject = "NVIDIA driver"
     if driver.problem is not None:
+        known = driver.driver_version.value
         return Finding(
             subject=subject,
-            status=Availability.ABSENT,
-            seen=driver.problem,
+            status=Availability.ABSENT if known is None else Availability.LIMITED,
+            seen=driver.problem if known is None else f"{known}; {driver.problem}",
             why=_what_is_there(driver, host),
             helps=_way_to_a_driver(driver, host),
         )
@@ -113,13 +169,21 @@ def _all_or_none(answers: Sequence[bool | None]) -> bool | None:
     return None if None in answers else False
 
 
-def _verdict(driver: DriverFacts, gpus: Sequence[GpuDiagnosis], machine: Sequence[Finding]) -> str:
+def _verdict(
+    driver: DriverFacts,
+    gpus: Sequence[GpuDiagnosis],
+    machine: Sequence[Finding],
+    trouble: str | None,
+) -> str:
     if not gpus:
         return _verdict_without_a_gpu(driver, machine[0])
     count = len(gpus)
     kind = "simulated NVIDIA GPU" if driver.is_fake else "NVIDIA GPU"
     gpus_text = f"{count} {kind}{'s' if count > 1 else ''}"
     readable_count = sum(gpu.can_read for gpu in gpus)
+    if trouble is not None:
+        which = "none can be opened" if count > 1 else "it cannot be opened"
+        return f"{gpus_text}, and {which}: {trouble}."
     if not readable_count:
         return f"{gpus_text}, of which no meter tells the energy."
     read = "all can be read" if count > 1 else "it can be read"
@@ -145,7 +209,8 @@ def _setting(gpus: Sequence[GpuDiagnosis], machine: Sequence[Finding]) -> str:
         return f"clocks of {settable_count} may be set"
     if any(gpu.can_set is None for gpu in gpus):
         return "whether clocks may be set only trying tells"
-    rights = next((f for f in machine if f.subject == "right to set clocks"), None)
+    subjects = ("state of leases", "right to set clocks")
+    rights = next((f for f in machine if f.subject in subjects), None)
     if rights is not None and rights.status is Availability.ABSENT:
         return f"clocks may not be set ({rights.seen})"
     return "clocks cannot be set"

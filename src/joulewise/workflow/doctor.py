@@ -2,42 +2,104 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from pathlib import Path
+
 from joulewise.device.host import host_facts
 from joulewise.device.nvml_facts import driver_facts, gpu_facts
 from joulewise.device.nvml_gpu import open_nvml
-from joulewise.device.nvml_string import is_nvml
+from joulewise.device.nvml_string import is_index, is_nvml, parse_nvml
 from joulewise.domain.caveats import Caveat
-from joulewise.domain.errors import InputError
-from joulewise.simulator.device_string import is_recorded
+from joulewise.domain.errors import InputError, JoulewiseError
+from joulewise.domain.gpu_facts import DriverFacts, GpuFacts
+from joulewise.simulator.device_string import is_recorded, parse_recorded
+from joulewise.simulator.recorded import open_recorded
 from joulewise.simulator.virtual import is_virtual, open_virtual
-from joulewise.workflow.diagnosis import diagnose
+from joulewise.store.sweeps import read_sweep
+from joulewise.workflow.diagnosis import SeenGpu, diagnose
 from joulewise.workflow.findings import Diagnosis
+from joulewise.workflow.lease_findings import NO_LEASE, lease_trace, state_dir_finding
 
 
 def examine(device: str | None = None) -> Diagnosis:
     """Look at every GPU of the NVIDIA driver, or at one; sets nothing and needs no rights.
 
     Raises:
-        InputError: `device` is no device string, or names no GPU of this machine.
+        InputError: `device` is no device string, or names no GPU of this machine, or a recording
+            that cannot be read.
+        NotSupported: a MIG instance.
     """
     if device is not None and is_virtual(device):
         identity = open_virtual(device, ()).gpu.identity
         said = f"{device} is a virtual GPU ({identity.name}): all of it can be read and set."
         return _virtual(said, identity.caveats)
     if device is not None and is_recorded(device):
-        return _virtual(f"{device} is a recording: all of it can be read and set.", ())
+        return _recording(device)
     if device is not None and not is_nvml(device):
         raise InputError(
             f"{device!r} is no device",
             field="device",
             hint="Say nvml, nvml:0, nvml:GPU-..., or leave --device out to see every GPU.",
         )
-    driver = driver_facts()
-    gpus = () if driver.problem is not None else gpu_facts()
+    asked = None if device is None else parse_nvml(device).selector
+    driver = _driver()
+    gpus = () if driver.problem is not None else tuple(map(_seen, gpu_facts()))
     if device is not None and gpus:
+        gpus = _named(device, asked, gpus)
+    return diagnose(driver, gpus, host_facts(), state_dir=state_dir_finding())
+
+
+def _driver() -> DriverFacts:
+    """The driver's facts; of the fake one the file is named that it may have stumbled over."""
+    driver = driver_facts()
+    if driver.problem is None or not driver.is_fake or driver.hint is not None:
+        return driver
+    named = os.environ.get("FAKE_NVML_STATE")
+    file = f"its state file {named}" if named else "its state file in /tmp"
+    return replace(
+        driver,
+        hint=f"Where stderr says that {file} does not serve, remove it, or mend the setting.",
+    )
+
+
+def _seen(facts: GpuFacts) -> SeenGpu:
+    """The GPU as measuring opens it: what does not open, or gives no sample, is not well."""
+    trouble = None
+    try:
+        open_nvml(f"nvml:{facts.index}").sample()
+    except JoulewiseError as error:
+        trouble = error
+    lease = NO_LEASE if facts.uuid.value is None else lease_trace(facts.uuid.value)
+    return SeenGpu(facts=facts, trouble=trouble, lease=lease)
+
+
+def _named(device: str, asked: str | None, gpus: tuple[SeenGpu, ...]) -> tuple[SeenGpu, ...]:
+    """The GPU that was asked for, also where it does not open.
+
+    Raises:
+        InputError: there is no such GPU, or more than one.
+    """
+    if asked is not None and is_index(asked) and int(asked) < len(gpus):
+        return (gpus[int(asked)],)
+    uuids = [gpu.facts.uuid.value for gpu in gpus]
+    if asked in uuids:
+        return (gpus[uuids.index(asked)],)
+    try:
         index = open_nvml(device).index
-        gpus = tuple(gpu for gpu in gpus if gpu.index == index)
-    return diagnose(driver, gpus, host_facts())
+    except InputError:
+        raise
+    except JoulewiseError:
+        return gpus
+    return tuple(gpu for gpu in gpus if gpu.facts.index == index)
+
+
+def _recording(device: str) -> Diagnosis:
+    """Opened as measuring opens it, for a file that is none plays nothing."""
+    sweep = read_sweep(Path(parse_recorded(device).preset))
+    open_recorded(sweep, device, None)
+    said = f"{device} is a recording of {sweep.source.device_name}: all of it can be read and set."
+    return _virtual(said, ())
 
 
 def _virtual(verdict: str, caveats: tuple[Caveat, ...]) -> Diagnosis:

@@ -66,7 +66,7 @@ def _clock_lists(gpu: GpuFacts) -> Finding:
             subject,
             gpu.sm_clocks_mhz,
             why="joulewise asks only for clocks that the device lists.",
-            helps="Reading and measuring at auto still work.",
+            helps="Reading works, as in probe sensors --idle; measuring needs the list.",
         )
     memory = gpu.mem_clocks_mhz.value
     return Finding(
@@ -87,6 +87,8 @@ def _sm_lock(gpu: GpuFacts) -> Finding:
     capability = _compute_capability(gpu)
     if gpu.virtualization.value == _GUEST:
         return _not_in_a_guest(subject)
+    if gpu.is_partitioned.value:
+        return _not_beside_instances(subject)
     if capability is not None and capability < _VOLTA:
         return _before(subject, "Volta", gpu.architecture)
     if not gpu.sm_clocks_mhz.value:
@@ -112,6 +114,16 @@ def _not_in_a_guest(subject: str) -> Finding:
     )
 
 
+def _not_beside_instances(subject: str) -> Finding:
+    return Finding(
+        subject=subject,
+        status=Availability.ABSENT,
+        seen="MIG is on, and joulewise sets nothing then",
+        why="All instances share one clock and one power limit.",
+        helps="See MIG.",
+    )
+
+
 def _before(subject: str, first: str, architecture: Fact[str]) -> Finding:
     return Finding(
         subject=subject,
@@ -126,6 +138,8 @@ def _memory_lock(gpu: GpuFacts) -> Finding:
     listed, capability = gpu.mem_clocks_mhz.value, _compute_capability(gpu)
     if gpu.virtualization.value == _GUEST:
         return _not_in_a_guest(subject)
+    if gpu.is_partitioned.value:
+        return _not_beside_instances(subject)
     if capability is not None and capability < _AMPERE:
         return _before(subject, "Ampere", gpu.architecture)
     if not listed:
@@ -179,6 +193,8 @@ def _power_limit(gpu: GpuFacts) -> Finding:
     found, least = gpu.power_limit_w, gpu.least_power_limit_w
     if gpu.virtualization.value == _GUEST:
         return _not_in_a_guest(subject)
+    if gpu.is_partitioned.value:
+        return _not_beside_instances(subject)
     if found.value is None or least.value is None:
         return missing(subject, found if found.value is None else least)
     if found.value <= least.value:

@@ -1,4 +1,7 @@
-"""Holding back two standard errors of a plan's slowdown, so that fresh runs keep its budget."""
+"""Holding back two standard errors of a plan's slowdown, so that fresh runs keep its budget.
+
+What its changes of clocks may take beyond what is counted is held back, too.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 from joulewise.domain.plan import PlanRequest, Scope, Status
 from joulewise.domain.sweep import BoolTable, FloatTable, IntTable
 from joulewise.plan.chain.solve import GAP_RATIO
+from joulewise.plan.change_margin import change_margin_s, surcharged
 from joulewise.plan.solve import Solution, counts_changes, solve
 from joulewise.plan.table import PlanTable
 
@@ -90,6 +94,12 @@ def solve_guarded(
     unless that is more than a fifth of the budget. Then verification could not show it anyway
     at a fair price, and nothing more is held back.
 
+    Where changes count, what they may take on top of that is held back besides
+    (`change_margin_s`): what measuring them could not show, and what is lost while a change of
+    several knobs is in force in parts. For the latter such changes are charged in the mean while
+    searching (`surcharged`), and what is proven is proven of the search; the guard band holds
+    that charge.
+
     With the scope *local* every class holds back its own two standard errors; the guard band
     of the solution is then that of the sum. Where changes count, they and the classes together
     must keep the budget too, and that guard band is held back of it.
@@ -107,9 +117,9 @@ def solve_guarded(
     """
     if request.max_slowdown_ratio is None:
         return solve(table, request)
-    planned, class_guard_ratio = table, None
+    planned, class_guard_ratio = surcharged(table, request.transition), None
     if request.scope is Scope.LOCAL:
-        planned = _safe_options(table, request.max_slowdown_ratio, counts, errors, doubted)
+        planned = _safe_options(planned, request.max_slowdown_ratio, counts, errors, doubted)
         if not counts_changes(table, request.max_region_count):
             solution = solve(planned, request)
             guard = _guard(table, solution, counts, errors, doubted)
@@ -126,14 +136,25 @@ def solve_guarded(
             class_guard_ratio=class_guard_ratio,
             gap_ratio=gap_ratio,
         )
+        solution = _without_surcharge(table, solution)
         needed = _guard(table, solution, counts, errors, doubted)
-        if needed > guard + _TOLERANCE_RATIO:
-            guard, gap_ratio = needed, None
+        charged = solution.guard_band_ratio - guard
+        if needed > guard + charged + _TOLERANCE_RATIO:
+            guard, gap_ratio = needed - charged, None
         elif gap_ratio is not None or _is_closed(table, solution):
             return solution
         else:
             # What quick answers settle on is closed in the end.
             gap_ratio = GAP_RATIO
+
+
+def _without_surcharge(table: PlanTable, solution: Solution) -> Solution:
+    """The solution as the table has it; what was charged besides is part of its guard band."""
+    time_s, _ = table.totals(solution.choice)
+    charged = (solution.time_s - time_s) / table.baseline_time_s
+    return replace(
+        solution, time_s=time_s, guard_band_ratio=solution.guard_band_ratio + max(0.0, charged)
+    )
 
 
 def _is_closed(table: PlanTable, solution: Solution) -> bool:
@@ -151,6 +172,8 @@ def _guard(
 ) -> float:
     guard = GUARD_ERROR_COUNT * slowdown_error_ratio(table, solution.choice, counts, errors)
     guard += _margin_to_verify(table, solution, counts, errors, guard)
+    model = solution.request.transition
+    guard += change_margin_s(table, solution.choice, model) / table.baseline_time_s
     if doubted is None:
         return guard
     seen_ratio = doubted.totals(solution.choice)[0] / doubted.baseline_time_s

@@ -38,8 +38,9 @@ def _fake_rights(host: HostFacts) -> Finding:
     return Finding(
         subject=_RIGHTS,
         status=status,
-        seen="the fake driver lets root set everything, and whom FAKE_NVML_PRIV says",
-        helps=None if may else "Set FAKE_NVML_PRIV=1 to play an account with rights.",
+        seen="of the fake driver, which asks for root or FAKE_NVML_PRIV=1"
+        if may
+        else "the fake driver asks for root or FAKE_NVML_PRIV=1",
     )
 
 

@@ -28,6 +28,9 @@ class LeaseTrace:
     entry: JournalEntry | None = None
 
 
+NO_LEASE = LeaseTrace()
+
+
 def state_dir_finding(environment: Mapping[str, str] | None = None) -> Finding | None:
     """Why no lease can be taken here, where that is so: its folder cannot be written."""
     try:

@@ -24,7 +24,7 @@ from joulewise.report.compare import ComparisonRow, comparison_rows
 from joulewise.store.atomic import require_place
 from joulewise.store.documents import write_plan
 from joulewise.store.sweeps import read_sweep, sweep_sha256
-from joulewise.workflow.promise import plan_with_guard
+from joulewise.workflow.promise import plan_with_guard, plan_with_margin
 from joulewise.workflow.reporting import report_inputs
 from joulewise.workflow.transitions import (
     load_optional_transition,
@@ -70,11 +70,12 @@ class PlannedPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanResult:
-    """A plan, its rivals, and its points kernel by kernel."""
+    """A plan, its rivals, and its points kernel by kernel; and where its sweep comes from."""
 
     plan: Plan
     comparison: tuple[ComparisonRow, ...]
     points: tuple[PlannedPoint, ...]
+    is_table_simulated: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +95,9 @@ def plan_to_file(job: PlanJob, progress: Progress = no_progress) -> PlanResult:
     """Plan on a sweep; write the plan if asked to.
 
     With a guard, cells are first pulled toward the model and two standard errors of the budget
-    are kept back; a table without scatter or without noise is planned as it stands. Raises
-    InputError, PlanError, InfeasibleBudget.
+    are kept back; a table without scatter or without noise is planned as it stands. What
+    changes may take beyond what is known of them is kept back either way. Raises InputError,
+    PlanError, InfeasibleBudget.
     """
     if job.out is not None:
         model_file = transition_file(job.transition)
@@ -121,6 +123,7 @@ def plan_to_file(job: PlanJob, progress: Progress = no_progress) -> PlanResult:
             )
         ),
         points=planned_points(plan),
+        is_table_simulated=sweep.source.is_simulated,
     )
     progress("planning", 2, 2)
     if job.out is not None:
@@ -140,6 +143,10 @@ def _planned(
             kept.sweep, workload, kept.table, kept.solution, sweep_sha256=digest
         )
         return plan, kept.sweep
+    if job.is_guarded and request.transition is not None and request.transition.is_doubted:
+        kept = plan_with_margin(sweep, workload, request)
+        plan = plan_from_choice(sweep, workload, kept.table, kept.solution, sweep_sha256=digest)
+        return plan, None
     return make_plan(sweep, workload, request, sweep_sha256=digest), None
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from joulewise.device.nvml_string import is_nvml, parse_nvml
 from joulewise.domain.errors import NotPermitted
+from joulewise.domain.plan import Plan
 from joulewise.domain.points import AUTO, KNOBS, OperatingPoint
 from joulewise.domain.ports import Lease
 from joulewise.domain.session import DeviceSession
@@ -49,8 +51,7 @@ def refuse_without_rights(
         hint = f"{error.hint} " if error.hint else ""
         raise NotPermitted(
             f"{error.message}; nothing was measured",
-            hint=f"{hint}Measuring with --sm-clocks auto, and no other clocks or limits, sets "
-            "nothing and needs none either.",
+            hint=f"{hint}`joulewise measure --sm-clocks auto` alone sets nothing and needs none.",
         ) from error
     if tried:
         lease.apply(AUTO)
@@ -64,7 +65,7 @@ def takes_real_time(session: DeviceSession) -> bool:
     return driver is None or not driver.is_virtual_time
 
 
-def announce_sweep(
+def announce_sweep(  # noqa: PLR0913 - what, where, how, and whom to tell
     session: DeviceSession,
     kernels: Sequence[str],
     points: Sequence[OperatingPoint],
@@ -72,8 +73,12 @@ def announce_sweep(
     announce: Announce,
     *,
     finished_count: int = 0,
+    and_then: str = "",
 ) -> None:
-    """Say how many cells there are and about how long they take, where that is long."""
+    """Say how many cells there are and about how long they take, where that is long.
+
+    `and_then` is a sentence on what comes after the sweep.
+    """
     point_count = len({AUTO, *points})
     cell_count = len(set(kernels)) * point_count - finished_count
     window_s = settings.window_duration_s(session.gpu.energy_counter_period_s)
@@ -81,10 +86,31 @@ def announce_sweep(
     if not takes_real_time(session) or duration_s < _LONG_S:
         return
     announce(
-        f"{cell_count} cells of {settings.window_count} windows of {window_s:g} s each, and as "
-        f"long again and more to warm up: about {duration_text(duration_s)}. Stopped, it goes on "
-        "where it was."
+        f"{cell_count} cells of {settings.window_count} windows of {window_s:.0f} s each, and the "
+        f"warm-up of each: about {duration_text(duration_s)}. What is measured is kept if it is "
+        f"stopped, and can be gone on with.{and_then and f' {and_then}'}"
     )
+
+
+def announce_pairs(
+    session: DeviceSession,
+    plan: Plan,
+    pair_count: int,
+    settings: MeasureSettings,
+    announce: Announce,
+) -> None:
+    """Say about how long a verification kernel by kernel takes, where that is long."""
+    if plan.request.transition is not None or not takes_real_time(session):
+        return
+    cells = {(one.kernel, point) for one in plan.launches for point in (plan.baseline, one.point)}
+    window_s = settings.window_duration_s(session.gpu.energy_counter_period_s)
+    one_window = replace(settings, window_count=1)
+    duration_s = sweep_duration_s(pair_count * len(cells), 0, window_s, one_window)
+    if duration_s >= _LONG_S:
+        announce(
+            f"{pair_count} pairs of {len(cells)} cells, each with its warm-up: about "
+            f"{duration_text(duration_s)}. Fewer --pairs take less and show less."
+        )
 
 
 def sweep_duration_s(

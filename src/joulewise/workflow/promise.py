@@ -77,7 +77,7 @@ class PromiseResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GuardedPlan:
-    """A plan on a calmed sweep, without fresh windows."""
+    """A plan without fresh windows, and the sweep it stands on."""
 
     sweep: Sweep
     table: PlanTable
@@ -201,6 +201,20 @@ def plan_with_guard(sweep: Sweep, workload: Workload | None, request: PlanReques
     )
     solution = solve_guarded(table, request, launch_counts(table, sweep.kernels), errors)
     return GuardedPlan(sweep=calmed.sweep, table=table, solution=solution)
+
+
+def plan_with_margin(sweep: Sweep, workload: Workload | None, request: PlanRequest) -> GuardedPlan:
+    """Plan on a sweep as it stands, and hold back what its changes may take on top.
+
+    Raises:
+        PlanError: Sweep and workload do not fit together.
+        InfeasibleBudget: No plan keeps the budget with its guard band.
+    """
+    table = plan_table(sweep, workload, request.granularity, request.transition)
+    certain = np.zeros_like(sweep.time_s)
+    errors = time_errors(sweep.time_s, certain, np.zeros(len(sweep.points)), sweep.is_present)
+    solution = solve_guarded(table, request, launch_counts(table, sweep.kernels), errors)
+    return GuardedPlan(sweep=sweep, table=table, solution=solution)
 
 
 def _explore(

@@ -37,6 +37,7 @@ class WrittenReport:
     plan: Plan
     verification: Verification | None
     comparison: tuple[ComparisonRow, ...]
+    is_table_simulated: bool
 
 
 def write_report(folder: Path) -> WrittenReport:
@@ -53,6 +54,7 @@ def write_report(folder: Path) -> WrittenReport:
         plan=inputs.plan,
         verification=inputs.verification,
         comparison=comparison_rows(inputs),
+        is_table_simulated=inputs.sweep.source.is_simulated,
     )
 
 

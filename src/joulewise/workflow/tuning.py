@@ -154,7 +154,14 @@ def tune_to_folder(
             # A model that lacks a change would be of no use once all is measured.
             change_costs(points, transition)
         refuse_without_rights(session, lease, points)
-        announce_sweep(session, workload.kernels, points, SETTINGS, announce)
+        announce_sweep(
+            session,
+            workload.kernels,
+            points,
+            SETTINGS,
+            announce,
+            and_then="Measuring the choice again and verifying it comes on top.",
+        )
         return _tune_points(session, lease, job, workload, points, progress)
 
 

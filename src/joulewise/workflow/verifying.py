@@ -18,7 +18,13 @@ from joulewise.measure.verify import verify_plan
 from joulewise.store.atomic import require_place
 from joulewise.store.documents import plan_sha256, read_plan, write_verification
 from joulewise.workflow.devices import open_session
-from joulewise.workflow.preparing import leaves_memory_clock, refuse_without_rights
+from joulewise.workflow.preparing import (
+    Announce,
+    announce_nothing,
+    announce_pairs,
+    leaves_memory_clock,
+    refuse_without_rights,
+)
 from joulewise.workflow.workloads import (
     load_workload,
     refuse_other_launches,
@@ -48,7 +54,11 @@ class VerifyResult:
 
 
 def verify_to_file(
-    job: VerifyJob, progress: Progress, *, hardware: HardwareRunners | None = None
+    job: VerifyJob,
+    progress: Progress,
+    *,
+    hardware: HardwareRunners | None = None,
+    announce: Announce = announce_nothing,
 ) -> VerifyResult:
     """Verify a plan. Raises InputError for a plan that was made for another device."""
     plan = read_plan(job.plan)
@@ -60,6 +70,7 @@ def verify_to_file(
     with hold(session.gpu, state_dir=default_state_dir()) as lease:
         refuse_impossible_points(plan, session.gpu, job.plan)
         refuse_without_rights(session, lease, points_of_plan(plan))
+        announce_pairs(session, plan, job.pair_count, MeasureSettings(), announce)
         seen = verify_plan(
             session,
             lease,

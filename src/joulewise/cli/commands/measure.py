@@ -28,11 +28,12 @@ from joulewise.cli.sentences import sweep_sentence
 from joulewise.cli.values import caveat_kinds, clock_list, power_limit_list
 from joulewise.cli.verdicts import point_document
 from joulewise.domain.plan import Status
+from joulewise.domain.sweep import Sweep
 from joulewise.integrations.torch_runner import TorchRunners
 from joulewise.workflow.measuring import MeasureJob, doubts_of_cells, measure_to_file
 
 
-def measure(  # noqa: PLR0913 - the options of the command
+def measure(
     context: typer.Context,
     device: Device = DEFAULT_DEVICE,
     workload: Workload = DEFAULT_WORKLOAD,
@@ -72,18 +73,21 @@ def measure(  # noqa: PLR0913 - the options of the command
         status=Status.FEASIBLE,
         render=render,
         caveats=caveats,
-        extra={
-            "sweep": str(out),
-            "device": sweep.source.device,
-            "device_name": sweep.source.device_name,
-            "is_simulated": sweep.source.is_simulated,
-            "workload": sweep.source.workload,
-            "kernel_count": len(sweep.kernels),
-            "point_count": len(sweep.points),
-            "points": [point_document(point) for point in sweep.points],
-            "window_count": None
-            if sweep.window_count is None
-            else int(sweep.window_count.sum()),
-        },
+        extra={"sweep": str(out), **_document(sweep)},
     )
     finish(outcome, as_json=as_json, fail_on=wanted)
+
+
+def _document(sweep: Sweep) -> dict[str, object]:
+    """What was measured, and on what."""
+    source = sweep.source
+    return {
+        "device": source.device,
+        "device_name": source.device_name,
+        "is_simulated": source.is_simulated,
+        "workload": source.workload,
+        "kernel_count": len(sweep.kernels),
+        "point_count": len(sweep.points),
+        "points": [point_document(point) for point in sweep.points],
+        "window_count": None if sweep.window_count is None else int(sweep.window_count.sum()),
+    }

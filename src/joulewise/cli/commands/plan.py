@@ -92,12 +92,16 @@ def plan(
         columns = ("setting", "time", "energy", "slowdown", "saving")
         console.print(table(None, columns, comparison_rows(result.comparison)))
         print_caveats(console, made.caveats)
-        say(console, plan_sentence(made, result.comparison, out))
+        sentence = plan_sentence(
+            made, result.comparison, out, is_table_simulated=result.is_table_simulated
+        )
+        say(console, sentence)
 
     extra = {
         **regions_document(made),
         "requests": requests_document(made),
         "points": result.points,
         "plan": None if out is None else str(out),
+        "is_simulated": result.is_table_simulated,
     }
     finish(plan_outcome(made, None, render, extra), as_json=as_json, fail_on=wanted)

@@ -101,6 +101,8 @@ def sentence(result: SensorsResult) -> str:
     """Whether the meters agree, what idle draws, and why nothing was run."""
     probe = result.probe
     parts = []
+    if probe.counter is None and probe.power_excess_ratio is not None:
+        parts.append("How often the energy counter moves was not seen: too seldom for this probe.")
     if probe.power_excess_ratio is not None and probe.steady_s is not None:
         parts.append(
             f"Under {probe.kernel}, power adds up to {percent(abs(probe.power_excess_ratio), 2)} "

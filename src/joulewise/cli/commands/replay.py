@@ -99,6 +99,8 @@ def _extra(result: ReplayResult) -> dict[str, object]:
         "late_per_iteration": window.late_count,
         "skipped_per_iteration": window.skipped_count,
         "max_late_s": window.max_late_s,
+        "early_per_iteration": window.early_count,
+        "max_early_s": window.max_early_s,
     }
 
 
@@ -152,8 +154,13 @@ def _in_time(result: ReplayResult) -> str:
             f"{window.late_count:.3g} of {change_count} changes came into force up to "
             f"{seconds(window.max_late_s)} after their launch began"
         )
+    if window.early_count:
+        parts.append(
+            f"{window.early_count:.3g} of {change_count} changes came into force up to "
+            f"{seconds(window.max_early_s)} before their launch began"
+        )
     if window.skipped_count:
         parts.append(f"{window.skipped_count:.3g} of {change_count} fell away")
     if not parts:
         return "Every change was in force in time."
-    return f"Per iteration {' and '.join(parts)}."
+    return f"Per iteration {', '.join(parts[:-1])}{' and ' * (len(parts) > 1)}{parts[-1]}."

@@ -60,10 +60,16 @@ def _of_plan(run_dir: Path, *, as_json: bool) -> Outcome:
     plan, seen = written.plan, written.verification
 
     def render(console: Console) -> None:
-        say(console, headline(plan, seen, written.comparison))
+        sentence = headline(
+            plan, seen, written.comparison, is_table_simulated=written.is_table_simulated
+        )
+        say(console, sentence)
         print_line(console, f"Report: {written.path}")
 
-    return plan_outcome(plan, seen, render, {"report": str(written.path)})
+    extra: dict[str, object] = {"report": str(written.path)}
+    if seen is None:
+        extra["is_simulated"] = written.is_table_simulated
+    return plan_outcome(plan, seen, render, extra)
 
 
 def _of_pipeline(run_dir: Path, *, as_json: bool) -> Outcome:

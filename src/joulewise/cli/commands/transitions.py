@@ -81,7 +81,7 @@ def transitions(as_json: AsJson = False, fail_on: FailOn = None) -> None:
     finish(outcome, as_json=as_json, fail_on=wanted)
 
 
-def probe_transitions(  # noqa: PLR0913 - the options of the command
+def probe_transitions(
     context: typer.Context,
     device: Device = DEFAULT_DEVICE,
     workload: Workload = DEFAULT_WORKLOAD,
@@ -135,10 +135,14 @@ def _sentence(result: TransitionsResult, out: Path) -> str:
     """What was changed, on what, and how the table reads."""
     parts = [
         ran_on(result.device_name, result.device, result.caveats),
-        f"{counted(len(result.changes), 'change')} of the operating point (SM/memory clock in "
-        f"MHz, @ power limit) under kernel {result.kernel}, written to {out}.",
-        "Times are medians, with the longest seen in brackets where it is another; "
-        "< is what could not be told from none.",
+        (
+            f"{counted(len(result.changes), 'change')} of the operating point (SM/memory clock in "
+            f"MHz, @ power limit) under kernel {result.kernel}, written to {out}."
+        ),
+        (
+            "Times are medians, with the longest seen in brackets where it is another; "
+            "< is what could not be told from none."
+        ),
         *memory_clock_note(result.device),
     ]
     return " ".join(parts)

@@ -36,7 +36,7 @@ from joulewise.workflow.reporting import PLAN_NAME
 from joulewise.workflow.tuning import TuneJob, tune_to_folder
 
 
-def tune(  # noqa: PLR0913 - the options of the command
+def tune(
     context: typer.Context,
     device: Device = DEFAULT_DEVICE,
     workload: Workload = DEFAULT_WORKLOAD,

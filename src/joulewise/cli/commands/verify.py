@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from joulewise.cli.notes import announcer
 from joulewise.cli.options import (
     AsJson,
     FailOn,
@@ -36,7 +37,9 @@ def verify(
     wanted = caveat_kinds(fail_on)
     job = VerifyJob(plan=plan, device=device, workload=workload, pair_count=pairs, out=out)
     with progress_bars(is_shown=not as_json) as progress:
-        result = verify_to_file(job, progress, hardware=TorchRunners())
+        result = verify_to_file(
+            job, progress, hardware=TorchRunners(), announce=announcer(as_json=as_json)
+        )
     seen = result.verification
 
     def render(console: Console) -> None:

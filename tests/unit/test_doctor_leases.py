@@ -1,0 +1,153 @@
+"""Traces of leases: what dead and living holders left, and a folder that cannot be written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from tests.doctor_cases import DRIVER, ROOT, RTX_3080_TI, finding
+
+from joulewise.control.journal import JournalEntry, write_journal
+from joulewise.domain.errors import DeviceLost
+from joulewise.domain.points import KnobState
+from joulewise.workflow.diagnosis import SeenGpu, diagnose
+from joulewise.workflow.findings import Availability, Finding
+from joulewise.workflow.lease_findings import (
+    LeaseTrace,
+    lease_findings,
+    lease_trace,
+    state_dir_finding,
+)
+
+UUID = "GPU-4ad1c0de-0000-4000-8000-000000000001"
+HOLD = """
+import os, sys
+from joulewise.store.lock import lock_exclusively
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+assert lock_exclusively(file)
+os.write(file, f"{os.getpid()}\\n".encode())
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Mapping[str, str]:
+    return {"JOULEWISE_STATE_DIR": str(tmp_path)}
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A living process that holds the lock of the GPU."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / f"{UUID}.lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert "ready\n" == process.stdout.readline()
+        yield process
+
+
+def leave_journal(folder: Path) -> Path:
+    path = folder / f"{UUID}.journal.json"
+    entry = JournalEntry(
+        device=f"nvml:{UUID}",
+        device_name="A GPU",
+        uuid=UUID,
+        holder="process 4711",
+        touched=("power_limit_w", "sm_clock_mhz"),
+        found=KnobState(power_limit_w=350.0),
+    )
+    write_journal(path, entry)
+    return path
+
+
+def only(trace: LeaseTrace) -> Finding:
+    (found,) = lease_findings(trace)
+    return found
+
+
+def test_a_gpu_that_nobody_touched_has_no_line(environment: Mapping[str, str]) -> None:
+    assert () == lease_findings(lease_trace(UUID, environment))
+
+
+def test_what_a_dead_holder_left_set_is_told_with_the_way_to_give_it_back(
+    environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    path = leave_journal(tmp_path)
+    (tmp_path / f"{UUID}.lock").write_text("4711\n", encoding="ascii")
+
+    found = only(lease_trace(UUID, environment))
+
+    assert Availability.LIMITED == found.status
+    assert (
+        "left set by process 4711 (SM clock, power limit), given back by the next lease"
+        == found.seen
+    )
+    assert str(path) in str(found.helps)
+    assert f"nvidia-smi -i {UUID} -rgc -pl 350." in str(found.helps)
+
+
+def test_a_journal_that_cannot_be_read_is_told_too(
+    environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    leave_journal(tmp_path).write_bytes(b"{")
+
+    found = only(lease_trace(UUID, environment))
+
+    assert "left set by an earlier process, given back by the next lease" == found.seen
+    assert "nvidia-smi -rgc -rmc." in str(found.helps)
+
+
+def test_a_living_holder_is_named_and_looking_does_not_take_its_lock(
+    environment: Mapping[str, str], tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
+    leave_journal(tmp_path)
+
+    for _ in range(2):
+        found = only(lease_trace(UUID, environment))
+        assert f"held by process {holder.pid} (SM clock, power limit)" == found.seen
+
+
+def test_a_dead_process_holds_nothing(
+    environment: Mapping[str, str], holder: subprocess.Popen[str]
+) -> None:
+    holder.kill()
+    holder.communicate()
+
+    assert () == lease_findings(lease_trace(UUID, environment))
+
+
+def test_a_folder_for_leases_that_cannot_be_written_keeps_clocks_from_being_set(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").write_text("no folder", encoding="utf-8")
+    trouble = state_dir_finding({"JOULEWISE_STATE_DIR": str(tmp_path / "file" / "state")})
+
+    assert trouble is not None
+    diagnosis = diagnose(DRIVER, (SeenGpu(facts=RTX_3080_TI),), ROOT, state_dir=trouble)
+
+    assert (True, False) == (diagnosis.can_read, diagnosis.can_set)
+    assert "cannot be written" in diagnosis.verdict
+    assert "JOULEWISE_STATE_DIR" in str(finding(diagnosis, "state of leases").helps)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="home folders as Unix has them")
+def test_a_folder_that_can_be_made_needs_no_line(tmp_path: Path) -> None:
+    assert state_dir_finding({"JOULEWISE_STATE_DIR": str(tmp_path / "a" / "b")}) is None
+
+
+def test_a_gpu_that_does_not_open_is_not_well_whatever_its_meters_tell() -> None:
+    trouble = DeviceLost("GPU 0: nvmlDeviceGetUUID answered 'lost' (NVML 15)", hint="Reboot.")
+
+    diagnosis = diagnose(DRIVER, (SeenGpu(facts=RTX_3080_TI, trouble=trouble),), ROOT)
+
+    assert (False, False) == (diagnosis.can_read, diagnosis.can_set)
+    assert "it cannot be opened: GPU 0: nvmlDeviceGetUUID answered" in diagnosis.verdict
+    assert "Reboot." == finding(diagnosis, "opening").helps
