@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
@@ -14,12 +16,14 @@ from joulewise.domain.plan import PlannedLaunch, PlannedRequest
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.transition import (
+    ChangeLead,
     TransitionCost,
     TransitionDomain,
     TransitionModel,
     uniform_transition,
 )
 from joulewise.domain.workload import Pass
+from joulewise.plan.requests import planned_requests
 from joulewise.simulator.oracle import open_oracle
 from joulewise.simulator.virtual import open_virtual
 
@@ -29,6 +33,7 @@ WORKS = kernel_works(
 POINTS = tuple(
     OperatingPoint(sm_clock_mhz=sm, mem_clock_mhz=mem) for sm in (900, 1200) for mem in (5001, 9501)
 )
+PAIRS = tuple(permutations(POINTS, 2))
 DEVICE = "virtual:rtx3080ti,noise=0"
 ORACLE = open_oracle(DEVICE, WORKS)
 SHORTEST_S = min(
@@ -74,7 +79,7 @@ def _iteration_s(
         loop.begin_window(0)
         loop.run_iterations(2)
         timing = loop.end_window()
-    assert timing.late_count == 0
+    assert timing.late_count == timing.early_count == 0
     return timing.elapsed_s / 2, timing.request_count / 2
 
 
@@ -100,6 +105,30 @@ def test_requests_their_lag_ahead_take_effect_at_their_launches(
     """A lag below the shortest launch can always be kept."""
     model = uniform_transition("lag", "a test", lag_s=share * SHORTEST_S)
     requests = requests_for(launches, model)
+    time_s, request_count = _iteration_s(open_virtual(DEVICE, WORKS, model), launches, requests)
+    running_s, _ = ORACLE.true_iteration(launches)
+    assert time_s == pytest.approx(running_s, abs=2e-8 * len(launches))
+    assert request_count == len(requests)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    launches=LAUNCHES,
+    shares=st.lists(st.floats(0.0, 1.0), min_size=len(PAIRS), max_size=len(PAIRS)),
+)
+def test_where_lags_differ_by_direction_each_change_takes_effect_at_its_launch(
+    launches: tuple[PlannedLaunch, ...], shares: list[float]
+) -> None:
+    """Neither later nor sooner, so the iteration is the sum of its launches."""
+    longest_s = 0.99 * SHORTEST_S
+    model = replace(
+        uniform_transition("lag", "a test", lag_s=longest_s),
+        leads=tuple(
+            ChangeLead(before=before, after=after, lead_s=share * longest_s)
+            for (before, after), share in zip(PAIRS, shares, strict=True)
+        ),
+    )
+    requests = planned_requests(tuple(launch.point for launch in launches), model)
     time_s, request_count = _iteration_s(open_virtual(DEVICE, WORKS, model), launches, requests)
     running_s, _ = ORACLE.true_iteration(launches)
     assert time_s == pytest.approx(running_s, abs=2e-8 * len(launches))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from joulewise.domain.plan import PlannedRequest
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.sweep import FloatTable
 from joulewise.domain.transition import (
+    ChangeLead,
     TransitionCost,
     TransitionDomain,
     TransitionModel,
@@ -46,6 +47,27 @@ def test_there_is_one_request_per_change_with_the_lag_of_that_change() -> None:
         PlannedRequest(launch_index=2, lead_s=0.005, point=LOW),
         PlannedRequest(launch_index=3, lead_s=0.02, point=MEM),
     )
+
+
+def test_a_change_that_was_measured_is_asked_for_as_far_ahead_as_it_took() -> None:
+    """The costs keep the longest lag to a target, which keeps requests apart."""
+    measured = ChangeLead(before=LOW, after=MEM, lead_s=0.012)
+    model = replace(LAGGING, leads=(measured,))
+
+    assert [0.03, 0.005, 0.012] == [
+        request.lead_s for request in planned_requests((AUTO, AUTO, LOW, MEM, MEM), model)
+    ]
+    own, plain = (change_costs((LOW, MEM), one) for one in (model, LAGGING))
+    assert own.spacing_s.tolist() == plain.spacing_s.tolist()
+
+
+def test_a_dwell_counts_from_the_shortest_lead() -> None:
+    """A request 12 ms ahead, and the next no sooner than 25 ms after it: 13 ms and its lag."""
+    leads = (ChangeLead(before=LOW, after=MEM, lead_s=0.012),)
+    model = replace(LAGGING, dwell_s=0.025, leads=leads)
+    spacing_s = change_costs((LOW, MEM), model).spacing_s
+
+    assert spacing_s[1].tolist() == pytest.approx([0.02 + 0.013] * 2)
 
 
 def test_one_point_for_the_whole_iteration_needs_no_requests() -> None:

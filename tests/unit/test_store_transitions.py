@@ -17,6 +17,7 @@ from joulewise.domain.errors import InputError
 from joulewise.domain.plan import PlannedLaunch, PlannedRequest, PlanRequest
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.transition import (
+    ChangeLead,
     TransitionCost,
     TransitionDomain,
     TransitionModel,
@@ -25,6 +26,7 @@ from joulewise.domain.transition import (
 )
 from joulewise.domain.transition_presets import TRANSITION_PRESETS
 from joulewise.domain.workload import Pass
+from joulewise.plan.requests import planned_requests
 from joulewise.store.documents import plan_sha256, read_plan, write_plan
 from joulewise.store.schemas import json_schemas
 from joulewise.store.transition_files import read_transition, write_transition
@@ -69,8 +71,24 @@ models = st.builds(
 )
 
 
+@st.composite
+def models_with_leads(draw: st.DrawFn) -> TransitionModel:
+    """Leads of some changes, none longer than the costs say."""
+    model = draw(models)
+    changes = draw(st.lists(st.tuples(points, points), max_size=4, unique=True))
+    leads = []
+    for before, after in changes:
+        cost = model.cost(before, after)
+        if before == after or cost is None:
+            continue
+        lead_s = cost.lag_s * draw(st.floats(0.0, 1.0))
+        partial_s = lead_s * draw(st.floats(0.0, 1.0))
+        leads.append(ChangeLead(before=before, after=after, lead_s=lead_s, partial_s=partial_s))
+    return replace(model, leads=tuple(leads))
+
+
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(models)
+@given(models_with_leads())
 def test_a_model_reads_as_it_was_written(tmp_path: Path, model: TransitionModel) -> None:
     path = tmp_path / "transition.json"
     write_transition(model, path)
@@ -179,3 +197,36 @@ def test_the_cost_of_a_change_is_that_of_the_first_entry_that_fits(
             assert cost == TransitionCost(domain=TransitionDomain.SM)
         else:
             assert next(iter([*own, *rest]), None) == cost
+
+
+def test_a_lead_that_no_cost_allows_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "transition.json"
+    lead = ChangeLead(before=AUTO, after=OperatingPoint(sm_clock_mhz=840), lead_s=0.01)
+    model = replace(uniform_transition("own", "a test", lag_s=0.01), leads=(lead,))
+    write_transition(model, path)
+    path.write_text(path.read_text().replace('"lead_s": 0.01', '"lead_s": 0.5'))
+
+    with pytest.raises(InputError, match="lead of auto/auto to 840/auto is longer"):
+        read_transition(path)
+
+
+def test_a_plan_asks_for_a_change_as_far_ahead_as_was_measured_of_it(tmp_path: Path) -> None:
+    """Its file is refused where it says anything else."""
+    low = OperatingPoint(sm_clock_mhz=840)
+    leads = (ChangeLead(before=AUTO, after=low, lead_s=0.01),)
+    model = replace(uniform_transition("own", "a test", lag_s=0.02), leads=leads)
+    launches = tuple(
+        PlannedLaunch(kernel="a", pass_=Pass.FORWARD, point=point) for point in (AUTO, low)
+    )
+    plan = bare_plan(
+        launches, PlanRequest(transition=model), planned_requests((AUTO, low), model)
+    )
+    assert [0.02, 0.01] == [request.lead_s for request in plan.requests]
+    path = tmp_path / "plan.json"
+    write_plan(plan, path)
+    assert plan == read_plan(path)
+
+    wrong = tuple(replace(request, lead_s=0.02) for request in plan.requests)
+    write_plan(replace(plan, requests=wrong), path)
+    with pytest.raises(InputError, match="asked for as long ahead"):
+        read_plan(path)

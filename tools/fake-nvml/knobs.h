@@ -4,7 +4,7 @@
 
 #include "profile.h"
 
-/* X(name, default, least, most); `p` is the profile. Where the default is 0, so may the value be. */
+/* X(name, default, least, most); `p` is the profile. A knob that is 0 at first also takes 0. */
 #define KNOBS(X)                                                  \
   X(set_call_s, 0.004, 0.0, 60.0)                                 \
   X(read_call_s, 0.0, 0.0, 60.0)                                  \

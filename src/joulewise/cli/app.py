@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -145,8 +146,16 @@ def _wrong_usage(error: TyperException) -> InputError:
     return InputError(
         error.format_message(),
         field=options[0].lstrip("-") if options else None,
-        hint="See --help.",
+        hint=_usage_hint(error.format_message()),
     )
+
+
+def _usage_hint(message: str) -> str:
+    """A device is named by an option, which is easily forgotten."""
+    device = re.search(
+        r"extra argument(?:s|\(s\))? \(((?:nvml|virtual|recorded)(?::[^\s)]*)?)[\s)]", message
+    )
+    return "See --help." if device is None else f"Did you mean --device {device[1]}?"
 
 
 def _fail_to_print(error: OSError, arguments: Sequence[str]) -> int:

@@ -110,5 +110,11 @@ def print_caveats(console: Console, caveats: Iterable[Caveat]) -> None:
 def _print_indented(console: Console, text: str, indent_count: int, *, style: str | None) -> None:
     """Wrapped by hand: rich pads wrapped lines with blanks to the full width."""
     indent = " " * indent_count
-    for line in wrap(visible(text), console.width, initial_indent=indent, subsequent_indent=indent):
+    for line in wrap(
+        visible(text),
+        console.width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    ):
         console.print(line, markup=False, style=style)

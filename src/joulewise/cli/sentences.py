@@ -129,12 +129,7 @@ def memory_clock_note(device: str) -> tuple[str, ...]:
     """That the memory clock was left alone, where the device string has it so."""
     if not leaves_memory_clock(device):
         return ()
-    return (
-        (
-            "The memory clock was left to the driver; with memory_lock=on in the device string it is "
-            "measured too."
-        ),
-    )
+    return ("The memory clock was left to the driver (device option memory_lock=on locks it).",)
 
 
 def with_origin(sentence: str, caveats: Iterable[Caveat]) -> str:

@@ -192,10 +192,13 @@ def _verdict(
 def _promise_not_shown(budget: float | None, slowdown: Interval) -> tuple[Caveat, ...]:
     if budget is None or slowdown.high_ratio <= 1.0 + budget:
         return ()
+    # Where the whole interval lies beyond the budget, more pairs would show the same.
+    is_broken = slowdown.low_ratio > 1.0 + budget
     return (
         Caveat(
             kind=CaveatKind.PROMISE_NOT_SHOWN,
             seen=f"the slowdown may be as large as {slowdown.high_ratio - 1.0:.2%}, "
             f"beyond the budget of {budget:.2%}",
+            advice="Plan for a smaller budget." if is_broken else None,
         ),
     )

@@ -85,10 +85,9 @@ def _compute_capability(gpu: GpuFacts) -> tuple[int, int] | None:
 def _sm_lock(gpu: GpuFacts) -> Finding:
     subject = "SM clock lock"
     capability = _compute_capability(gpu)
-    if gpu.virtualization.value == _GUEST:
-        return _not_in_a_guest(subject)
-    if gpu.is_partitioned.value:
-        return _not_beside_instances(subject)
+    barred = _barred(subject, gpu)
+    if barred is not None:
+        return barred
     if capability is not None and capability < _VOLTA:
         return _before(subject, "Volta", gpu.architecture)
     if not gpu.sm_clocks_mhz.value:
@@ -102,6 +101,13 @@ def _sm_lock(gpu: GpuFacts) -> Finding:
         status=Availability.OK,
         seen="each listed clock, as a maximum",
     )
+
+
+def _barred(subject: str, gpu: GpuFacts) -> Finding | None:
+    """Why no knob of this GPU may be turned, whatever it is."""
+    if gpu.virtualization.value == _GUEST:
+        return _not_in_a_guest(subject)
+    return _not_beside_instances(subject) if gpu.is_partitioned.value else None
 
 
 def _not_in_a_guest(subject: str) -> Finding:
@@ -136,10 +142,9 @@ def _before(subject: str, first: str, architecture: Fact[str]) -> Finding:
 def _memory_lock(gpu: GpuFacts) -> Finding:
     subject = "memory clock lock"
     listed, capability = gpu.mem_clocks_mhz.value, _compute_capability(gpu)
-    if gpu.virtualization.value == _GUEST:
-        return _not_in_a_guest(subject)
-    if gpu.is_partitioned.value:
-        return _not_beside_instances(subject)
+    barred = _barred(subject, gpu)
+    if barred is not None:
+        return barred
     if capability is not None and capability < _AMPERE:
         return _before(subject, "Ampere", gpu.architecture)
     if not listed:
@@ -191,10 +196,9 @@ def _usable_memory_lock(subject: str, gpu: GpuFacts, listed: tuple[int, ...]) ->
 def _power_limit(gpu: GpuFacts) -> Finding:
     subject = "power limit"
     found, least = gpu.power_limit_w, gpu.least_power_limit_w
-    if gpu.virtualization.value == _GUEST:
-        return _not_in_a_guest(subject)
-    if gpu.is_partitioned.value:
-        return _not_beside_instances(subject)
+    barred = _barred(subject, gpu)
+    if barred is not None:
+        return barred
     if found.value is None or least.value is None:
         return missing(subject, found if found.value is None else least)
     if found.value <= least.value:
