@@ -153,26 +153,21 @@ def test_a_journal_puts_back_a_limit_of_its_own_and_no_other(
     assert left_w == limits.found_w
 
 
-def test_locks_of_another_controller_outlive_a_lease_that_never_touched_them(
-    driver: FakeDriver, gpu: NvmlGpu, tmp_path: Path
+def test_a_memory_lock_of_another_controller_outlives_a_lease_that_may_not_lock_memory(
+    driver: FakeDriver, tmp_path: Path
 ) -> None:
+    gpu = open_nvml("nvml:0", timer=driver.timer)
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    pynvml.nvmlDeviceSetGpuLockedClocks(handle, 210, 900)
     pynvml.nvmlDeviceSetMemoryLockedClocks(handle, 5001, 5001)
     driver.run(0, [(driver.add_kernel(0, LIGHT), 1)])
 
-    with hold(gpu, state_dir=tmp_path) as lease:
-        lease.apply(AUTO)
-        lease.apply(limited(300.0))
-    driver.advance(1.0)
-    assert (900, 5001) == gpu.clocks_mhz()
-
-    with hold(gpu, state_dir=tmp_path) as lease:
-        lease.apply(OperatingPoint(sm_clock_mhz=1200))
-    driver.advance(1.0)
-    sm_clock_mhz, mem_clock_mhz = gpu.clocks_mhz()
-    assert (sm_clock_mhz or 0) > 1200
-    assert 5001 == mem_clock_mhz
+    for point in (AUTO, limited(300.0), OperatingPoint(sm_clock_mhz=1200)):
+        with hold(gpu, state_dir=tmp_path) as lease:
+            lease.apply(point)
+        driver.advance(1.0)
+        sm_clock_mhz, mem_clock_mhz = gpu.clocks_mhz()
+        assert 5001 == mem_clock_mhz
+        assert (sm_clock_mhz or 0) > 1200
 
 
 def test_a_memory_clock_that_was_refused_resets_no_lock_of_somebody_else(

@@ -29,10 +29,11 @@ from joulewise.measure.transitions import measure_transitions
 from joulewise.plan.make import plan_from_choice
 from joulewise.simulator.fake_driver import FakeDriver
 from joulewise.simulator.oracle import open_oracle
-from joulewise.workflow.promise import GuardedPlan, plan_with_margin
+from joulewise.workflow.promise import plan_with_margin
 
 SETTINGS = MeasureSettings(window_count=3)
 PREDICTION_RATIO = 0.005
+ROUNDING_S = 1e-5
 PARTS = (("gemm", 5), ("copy", 12), ("gemm", 9), ("short", 600), ("copy", 30), ("gemm", 3))
 WORKLOAD = Workload(
     name="parts",
@@ -42,7 +43,7 @@ LOW_SM = OperatingPoint(sm_clock_mhz=840)
 BOTH_LOW = OperatingPoint(sm_clock_mhz=840, mem_clock_mhz=5001)
 POINTS = (AUTO, LOW_SM, OperatingPoint(mem_clock_mhz=5001), BOTH_LOW)
 LIMITED = (AUTO, LOW_SM, *(replace(point, power_limit_w=200.0) for point in (AUTO, LOW_SM)))
-# No single knob leads from one of the better points to another.
+# What is in force between the two lower ones was not measured.
 CROSSED = (AUTO, LOW_SM, OperatingPoint(mem_clock_mhz=5001))
 
 
@@ -70,11 +71,10 @@ def true_sweep(session: DeviceSession, points: tuple[OperatingPoint, ...]) -> Sw
     )
 
 
-def planned(sweep: Sweep, model: TransitionModel, budget: float) -> tuple[Plan, GuardedPlan]:
+def planned(sweep: Sweep, model: TransitionModel, budget: float) -> Plan:
     request = PlanRequest(max_slowdown_ratio=budget, transition=model)
     kept = plan_with_margin(sweep, WORKLOAD, request)
-    plan = plan_from_choice(sweep, WORKLOAD, kept.table, kept.solution, sweep_sha256="0" * 64)
-    return plan, kept
+    return plan_from_choice(sweep, WORKLOAD, kept.table, kept.solution, sweep_sha256="0" * 64)
 
 
 def replayed(session: DeviceSession, plan: Plan, folder: Path) -> ReplayWindow:
@@ -89,15 +89,15 @@ def test_a_plan_keeps_its_promise_on_the_device_whose_changes_were_measured(
 ) -> None:
     session = open_fake(driver, WORKS)
     sweep = true_sweep(session, points)
-    plan, _ = planned(sweep, measured(session, tmp_path, points), budget)
+    plan = planned(sweep, measured(session, tmp_path, points), budget)
     assert plan.requests
 
     window = replayed(session, plan, tmp_path)
 
     assert window.time_s <= (1 + budget) * plan.baseline_time_s
-    # What may come on top is held back, and is not much.
-    assert plan.time_s == pytest.approx(window.time_s, rel=PREDICTION_RATIO)
-    assert window.time_s <= plan.time_s + plan.guard_band_ratio * plan.baseline_time_s + 1e-5
+    # What changes may take on top is held back.
+    most_s = plan.time_s + plan.guard_band_ratio * plan.baseline_time_s
+    assert (1 - PREDICTION_RATIO) * plan.time_s <= window.time_s <= most_s + ROUNDING_S
     assert window.late_count == window.skipped_count == 0
     assert CaveatKind.CHANGES_LATE not in {caveat.kind for caveat in window.caveats}
 
@@ -122,15 +122,16 @@ def test_a_clock_that_does_not_show_at_once_is_asked_for_as_early_as_one_that_do
 def test_a_model_of_the_longest_lags_alone_brings_changes_too_early_and_that_is_told(
     driver: FakeDriver, tmp_path: Path
 ) -> None:
+    points = (AUTO, LOW_SM)
     session = open_fake(driver, WORKS)
-    model = measured(session, tmp_path, POINTS)
+    model = measured(session, tmp_path, points)
     longest = replace(
         model, leads=(), costs=tuple(replace(cost, lag_s=0.014) for cost in model.costs)
     )
-    plan, _ = planned(true_sweep(session, POINTS), longest, 0.3)
+    plan = planned(true_sweep(session, points), longest, 0.3)
 
     window = replayed(session, plan, tmp_path)
 
-    assert 0 < window.early_count <= len(plan.requests)
-    assert window.max_early_s == pytest.approx(0.004, rel=0.2)
+    assert len(plan.requests) == window.early_count > 0
+    assert window.max_early_s == pytest.approx(0.004, rel=0.02)
     assert CaveatKind.CHANGES_EARLY in {caveat.kind for caveat in window.caveats}

@@ -137,7 +137,7 @@ class StubbornGpu(WatchedGpu):
     left_w = 350.0
 
     def knob_state(self) -> KnobState:
-        return KnobState(power_limit_w=self.left_w if self.touches else 350.0)
+        return KnobState(power_limit_w=self.left_w if {*self.touches} - {"reset"} else 350.0)
 
 
 def test_a_limit_that_is_left_as_it_was_asked_for_is_an_error(tmp_path: Path) -> None:

@@ -118,9 +118,7 @@ def test_more_pairs_are_advised_only_where_they_could_show_more(
         budget = (interval.low_ratio + interval.high_ratio) / 2 - 1
     verification = _verify(_plan(LOW, budget=budget), "virtual:rtx3080ti,noise=stress", tmp_path)
     (said,) = [
-        one.helps
-        for one in verification.caveats
-        if one.kind is CaveatKind.PROMISE_NOT_SHOWN
+        one.helps for one in verification.caveats if one.kind is CaveatKind.PROMISE_NOT_SHOWN
     ]
 
     assert is_near == ("more pairs" in said)

@@ -37,7 +37,7 @@ def test_a_sweep_takes_its_windows_and_the_warm_up_of_each_cell_and_point() -> N
     ],
 )
 def test_only_nvidia_gpus_without_the_option_keep_their_memory_clock(
-    device: str, expected: bool
+    device: str, *, expected: bool
 ) -> None:
     assert expected is leaves_memory_clock(device)
 

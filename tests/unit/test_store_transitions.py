@@ -218,9 +218,7 @@ def test_a_plan_asks_for_a_change_as_far_ahead_as_was_measured_of_it(tmp_path: P
     launches = tuple(
         PlannedLaunch(kernel="a", pass_=Pass.FORWARD, point=point) for point in (AUTO, low)
     )
-    plan = bare_plan(
-        launches, PlanRequest(transition=model), planned_requests((AUTO, low), model)
-    )
+    plan = bare_plan(launches, PlanRequest(transition=model), planned_requests((AUTO, low), model))
     assert [0.02, 0.01] == [request.lead_s for request in plan.requests]
     path = tmp_path / "plan.json"
     write_plan(plan, path)

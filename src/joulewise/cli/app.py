@@ -150,6 +150,11 @@ def _wrong_usage(error: TyperException) -> InputError:
     )
 
 
+_STRAY_DEVICE = re.compile(
+    r"extra argument(?:s|\(s\))? \(((?:nvml|virtual|recorded)(?::[^\s)]*)?)[\s)]"
+)
+
+
 def _usage_hint(message: str) -> str:
     """A device is named by an option, which is easily forgotten."""
     device = re.search(

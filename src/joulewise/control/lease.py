@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,8 +34,8 @@ from joulewise.domain.ports import Gpu, Lease
 class GpuLease:
     """A lease on one GPU; made by `hold`, which also takes the lock.
 
-    Nothing reaches the device before the first `apply`, and nothing is given back that was
-    never touched.
+    Nothing reaches the device before the first `apply`, and nothing is given back at the end
+    that was never touched.
     """
 
     def __init__(self, gpu: Gpu, journal: Path, lock: FileLock, signals: SignalGuard) -> None:
@@ -46,6 +46,7 @@ class GpuLease:
         self._holder_pid = os.getpid()
         self._touched = Touched(knobs=frozenset())
         self._is_limit_ours = False
+        self._has_begun = False
         self._has_set_clocks = False
         self._is_over = False
         self._is_left_set = False
@@ -64,6 +65,9 @@ class GpuLease:
             raise DeviceError(
                 "the lease on this GPU is over", hint="Take a new one before setting clocks."
             )
+        if not self._has_begun:
+            self._has_begun = True
+            self._free_clocks()
         touched = self._touched_with(point)
         # Undoing needs no more than that, so points that touch nothing new cost no write.
         if touched != self._touched:
@@ -73,6 +77,20 @@ class GpuLease:
         self._gpu.request(point)
         self._is_limit_ours = point.power_limit_w is not None
         self._has_set_clocks = True
+
+    def _free_clocks(self) -> None:
+        """Drop clock locks that others left, for they would pin what is left to the driver.
+
+        They cannot be read, so they cannot be put back either. An account that may set nothing
+        goes on, and so does whoever meets another refusal: what holds the clocks down shows in
+        the windows. The memory clock is freed only where it may be set, and a GPU that no other
+        process reaches has no such locks.
+        """
+        if self._gpu.identity.is_in_process:
+            return
+        memory = ("mem_clock_mhz",) if self._gpu.clock_grid().mem_clocks_mhz else ()
+        with suppress(DeviceError):
+            self._gpu.reset(Touched(knobs=frozenset(("sm_clock_mhz", *memory))))
 
     def _touched_with(self, point: OperatingPoint) -> Touched:
         """What is touched once this point is asked for."""

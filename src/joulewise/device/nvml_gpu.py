@@ -150,11 +150,13 @@ class NvmlGpu:
         """
         if self._clocks is None:
             device = self._device
-            mem: tuple[int, ...] = ()
-            if self._options.is_memory_lock_allowed and self._memory_switch.refusal is None:
-                mem = needed_clocks(device, listed_mem_clocks(device))
-            sm = needed_clocks(device, listed_sm_clocks(device))
-            self._clocks = ClockGrid(sm_clocks_mhz=sm, mem_clocks_mhz=mem)
+            mem = needed_clocks(device, listed_mem_clocks(device))
+            is_taken = self._options.is_memory_lock_allowed and self._memory_switch.refusal is None
+            self._clocks = ClockGrid(
+                sm_clocks_mhz=needed_clocks(device, listed_sm_clocks(device)),
+                mem_clocks_mhz=mem if is_taken else (),
+                read_mem_clocks_mhz=mem,
+            )
         limits = power_limit_range(self._device, self._knobs.found_limit_w)
         if limits is not None:
             limits = replace(limits, enforced_w=self._enforced_w)

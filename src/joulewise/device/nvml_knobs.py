@@ -60,7 +60,8 @@ class NvmlKnobs:
         Raises NotPermitted, DeviceLost, DeviceError.
         """
         with self._lock:
-            knobs = self._touched() if touched is None else touched.knobs
+            own = self._touched()
+            knobs = own if touched is None else touched.knobs
             failures: list[JoulewiseError] = []
             for knob in reversed(_ORDER):
                 if knob not in knobs:
@@ -69,7 +70,8 @@ class NvmlKnobs:
                     self._give_back(knob, touched)
                 except JoulewiseError as error:
                     failures.append(error)
-                    self._unsure.add(knob)
+                    # What was never set here is as it was.
+                    self._unsure.update(own & {knob})
                 else:
                     self._unsure.discard(knob)
                     self._asked[knob] = None

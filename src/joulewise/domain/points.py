@@ -90,11 +90,19 @@ class ClockGrid:
     """What a device takes: clocks from its own list, never computed, ascending; power limits.
 
     `power_limits` is `None` where the device has no power limit that can be set.
+    `read_mem_clocks_mhz` are clocks that the memory may run at, where it takes none of them: a
+    lock of somebody else shows against them.
     """
 
     sm_clocks_mhz: tuple[int, ...]
     mem_clocks_mhz: tuple[int, ...]
     power_limits: PowerLimitRange | None = None
+    read_mem_clocks_mhz: tuple[int, ...] = ()
+
+    @property
+    def known_mem_clocks_mhz(self) -> tuple[int, ...]:
+        """Memory clocks that readings may show, whether or not they can be asked for."""
+        return self.mem_clocks_mhz or self.read_mem_clocks_mhz
 
     def points(
         self,

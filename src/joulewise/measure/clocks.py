@@ -170,7 +170,7 @@ def _domains(
     memory = _Domain(
         name="memory clock",
         asked_mhz=point.mem_clock_mhz,
-        listed_mhz=grid.mem_clocks_mhz,
+        listed_mhz=grid.known_mem_clocks_mhz,
         all_mhz=_read_memory(samples),
         free_mhz=_read_memory(free),
     )
@@ -290,7 +290,7 @@ def _moved_between(
 
 def _is_low_memory(clock_mhz: int | None, grid: ClockGrid) -> bool:
     """Whether this is clearly below the highest listed; not where none is known or listed."""
-    highest_mhz = max(grid.mem_clocks_mhz, default=0)
+    highest_mhz = max(grid.known_mem_clocks_mhz, default=0)
     return clock_mhz is not None and clock_mhz < _CLEARLY_BELOW_RATIO * highest_mhz
 
 

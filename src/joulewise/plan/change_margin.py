@@ -32,8 +32,8 @@ def change_margin_s(table: PlanTable, choice: IntTable, model: TransitionModel |
     Of every change it is what measuring could not have shown (`unseen_stall_s`), and what work
     loses in `ChangeLead.partial_s`, while some knobs are at the new setting and others at the
     old one: the classes that run then are taken to run as slowly as at the slowest of the
-    points in between, and what they are behind by is done at the point after. What the table
-    does not know of the points in between is taken from the point after.
+    points in between, and what they are behind by is done at the point after. For points in
+    between that the table lacks the point after stands.
 
     Args:
         table: Its classes are in order of launch.
@@ -55,6 +55,14 @@ def change_margin_s(table: PlanTable, choice: IntTable, model: TransitionModel |
             columns = slowest.setdefault((before, after), _columns_between(table, before, after))
             margin_s += _lost_s(table, choice, index, lead, columns)
     return margin_s
+
+
+def has_partial_limits(model: TransitionModel | None) -> bool:
+    """Whether some change of the SM side is in force in parts, as one of clock and limit is."""
+    return model is not None and any(
+        lead.partial_s and changed_domain(lead.before, lead.after) is TransitionDomain.SM
+        for lead in model.leads
+    )
 
 
 def surcharged(table: PlanTable, model: TransitionModel | None) -> PlanTable:
@@ -92,10 +100,14 @@ def points_between(before: OperatingPoint, after: OperatingPoint) -> tuple[Opera
 
 
 def _columns_between(table: PlanTable, before: OperatingPoint, after: OperatingPoint) -> list[int]:
-    """Columns of the points in between; that of the point after where none was measured."""
+    """Columns of the points in between; that of the point after, where some was not measured.
+
+    What is slow at both ends of a change is hardly slower in between than at the slower end.
+    """
     columns = {point: column for column, point in enumerate(table.points)}
-    between = [columns[point] for point in points_between(before, after) if point in columns]
-    return between or [columns[after]]
+    between = points_between(before, after)
+    known = [columns[point] for point in between if point in columns]
+    return known if len(known) == len(between) else [*known, columns[after]]
 
 
 def _lost_s(

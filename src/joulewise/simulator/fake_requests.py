@@ -133,9 +133,13 @@ class Requests:
                 max_late_s=max(counts.max_late_s, late_s),
             )
             return
-        # The wait that comes with the point is no part of it.
-        begins_s = self.begins_s(launch, progress, now_s)
-        early_s = begins_s - max(in_force_s, self._next.resumes_s)
+        # As it would begin had the running launch gone on at its planned point, with no wait.
+        running = progress.launch_count
+        planned = self._launches[running % len(self._launches)]
+        left_s = 1.0 - progress.launch_done_ratio
+        left_s *= self._time_s(planned.kernel, planned.point)
+        left_s += self._start_s(launch) - self._start_s(running + 1)
+        early_s = now_s + left_s - in_force_s
         self.counts = replace(
             counts,
             early_count=counts.early_count + (early_s > _PUNCTUAL_S),

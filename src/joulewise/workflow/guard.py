@@ -5,6 +5,7 @@ What its changes of clocks may take beyond what is counted is held back, too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from joulewise.domain.plan import PlanRequest, Scope, Status
 from joulewise.domain.sweep import BoolTable, FloatTable, IntTable
 from joulewise.plan.chain.solve import GAP_RATIO
-from joulewise.plan.change_margin import change_margin_s, surcharged
+from joulewise.plan.change_margin import change_margin_s, has_partial_limits, surcharged
 from joulewise.plan.solve import Solution, counts_changes, solve
 from joulewise.plan.table import PlanTable
 
@@ -126,6 +127,29 @@ def solve_guarded(
             return replace(solution, guard_band_ratio=guard)
         # Each class has held back its own.
         class_guard_ratio = 0.0
+
+    def guard_of(solution: Solution) -> float:
+        return _guard(table, solution, counts, errors, doubted)
+
+    solution = _settled(table, planned, request, guard_of, class_guard_ratio)
+    if solution.status is not Status.NO_GAIN or not has_partial_limits(request.transition):
+        return solution
+    # Changes of limit and clock at once may have taken the budget, and cannot be charged alone.
+    at_one_limit = _at_one_limit(planned)
+    return _settled(table, at_one_limit, request, guard_of, class_guard_ratio)
+
+
+def _settled(
+    table: PlanTable,
+    planned: PlanTable,
+    request: PlanRequest,
+    guard_of: Callable[[Solution], float],
+    class_guard_ratio: float | None,
+) -> Solution:
+    """The plan among the options `planned` that was made with the guard band it needs.
+
+    `guard_of` says what that is.
+    """
     # Ends: the guard band rises, and takes only values that belong to one of finitely many plans.
     guard, gap_ratio = 0.0, None
     while True:
@@ -137,7 +161,7 @@ def solve_guarded(
             gap_ratio=gap_ratio,
         )
         solution = _without_surcharge(table, solution)
-        needed = _guard(table, solution, counts, errors, doubted)
+        needed = guard_of(solution)
         charged = solution.guard_band_ratio - guard
         if needed > guard + charged + _TOLERANCE_RATIO:
             guard, gap_ratio = needed - charged, None
@@ -146,6 +170,17 @@ def solve_guarded(
         else:
             # What quick answers settle on is closed in the end.
             gap_ratio = GAP_RATIO
+
+
+def _at_one_limit(table: PlanTable) -> PlanTable:
+    """Without the points that have another power limit than the baseline."""
+    limit_w = table.points[table.baseline_index].power_limit_w
+    is_kept = np.array([point.power_limit_w == limit_w for point in table.points])
+    return replace(
+        table,
+        time_s=np.where(is_kept, table.time_s, np.inf),
+        energy_j=np.where(is_kept, table.energy_j, np.inf),
+    )
 
 
 def _without_surcharge(table: PlanTable, solution: Solution) -> Solution:
