@@ -67,6 +67,13 @@ def test_a_stream_that_takes_nothing_is_no_accident(
 
 
 @unix_only
+@unix_only
+def test_a_reader_who_goes_away_hears_no_error() -> None:
+    _, out, err = spawn("devices", redirect="| true")
+
+    assert ("", "") == (out, err)
+
+
 def test_a_terminal_without_our_letters_gets_escapes(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     path.write_text(SWEEP_CSV.replace("a,", "\N{MICRO SIGN}\N{CHECK MARK},"), encoding="utf-8")

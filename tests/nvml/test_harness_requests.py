@@ -54,9 +54,10 @@ def test_requests_that_cannot_be_kept_fare_as_on_the_virtual_gpu(
     assert [label for _, label in virtual.asked] == [label for _, label in fake.asked]
     expected_s = [at_s for at_s, _ in virtual.asked]
     assert expected_s == pytest.approx([at_s for at_s, _ in fake.asked], abs=1e-5)
-    for fate in ("request_count", "late_count", "skipped_count"):
+    for fate in ("request_count", "late_count", "early_count", "skipped_count"):
         assert getattr(virtual.timing, fate) == pytest.approx(getattr(fake.timing, fate), abs=1)
     assert virtual.timing.max_late_s == pytest.approx(fake.timing.max_late_s, abs=1e-5)
+    assert virtual.timing.max_early_s == pytest.approx(fake.timing.max_early_s, abs=1e-5)
 
 
 POINTS = tuple(
@@ -92,7 +93,7 @@ def test_requests_their_lag_ahead_take_effect_at_their_launches(
     running_s, _ = ORACLE.true_iteration(launches)
     assert running_s == pytest.approx(seen.time_s, abs=1e-8 * len(launches), rel=1e-6)
     assert 20 * len(requests) == seen.timing.request_count
-    assert 0 == seen.timing.late_count
+    assert 0 == seen.timing.late_count == seen.timing.early_count
 
 
 @FEW
@@ -133,7 +134,7 @@ def test_a_punctual_request_is_in_force_when_its_launch_begins(driver: FakeDrive
     seen = replay(session, launches, requests_for(launches, model_of(0.012)))
     running_s, _ = ORACLE.true_iteration(launches)
     assert running_s == pytest.approx(seen.time_s, rel=1e-6)
-    assert 0 == seen.timing.late_count
+    assert 0 == seen.timing.late_count == seen.timing.early_count
     assert 2 * seen.timing.iteration_count == seen.timing.request_count
 
 

@@ -99,6 +99,9 @@ def run(arguments: Sequence[str]) -> int:
     except TyperException as error:
         return _fail(_wrong_usage(error), arguments)
     except (KeyboardInterrupt, SystemExit) as end:
+        if isinstance(end.__context__, BrokenPipeError):
+            # rich ends so where the reader of our output went away (`| head`).
+            return _leave_stdout()
         # A lease turns other signals than SIGINT into SystemExit.
         return _fail(_stopped(end, arguments), arguments)
     except OSError as error:

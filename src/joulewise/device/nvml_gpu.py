@@ -86,7 +86,7 @@ class NvmlGpu:
     ) -> None:
         """Read what stays the same."""
         device = found.device
-        device.title = f"{found.name} (GPU {device.index})"
+        device.title = f"{found.name} (nvml:{device.index})"
         self._device = device
         # What is only read besides costs no waiting: a moment later it is read again.
         self._hasty = device.hasty()

@@ -135,8 +135,7 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     ),
     CaveatKind.CHANGES_EARLY: (
         "Launches ended at the point of the next one, so the plan was not carried out as made.",
-        "Plan with what joulewise probe transitions measures on the device; a change of several "
-        "knobs delays the launch before it all the same.",
+        "Plan with what joulewise probe transitions measures; several knobs still come one by one.",
     ),
     CaveatKind.CHANGES_LATE: (
         "Launches began at another point than planned, so the plan was not carried out as made.",

@@ -133,11 +133,10 @@ class Requests:
                 max_late_s=max(counts.max_late_s, late_s),
             )
             return
-        # As it would begin had the running launch gone on at its planned point, with no wait.
+        # As it would begin had the running launch gone on as before, with no wait.
         running = progress.launch_count
-        planned = self._launches[running % len(self._launches)]
-        left_s = 1.0 - progress.launch_done_ratio
-        left_s *= self._time_s(planned.kernel, planned.point)
+        kernel = self._launches[running % len(self._launches)].kernel
+        left_s = (1.0 - progress.launch_done_ratio) * self._time_s(kernel, self._now.point)
         left_s += self._start_s(launch) - self._start_s(running + 1)
         early_s = now_s + left_s - in_force_s
         self.counts = replace(

@@ -12,6 +12,7 @@ T = TypeVar("T")
 
 # A GPU that nothing holds down runs near its highest clock; heat and voltage take a few steps.
 _UNHELD_RATIO = 0.8
+_MANY_J = 1e6
 _RESTING_STATES = frozenset(f"P{state}" for state in range(5, 16))
 
 
@@ -84,8 +85,13 @@ def _energy_counter(gpu: GpuFacts) -> Finding:
     return Finding(
         subject=subject,
         status=Availability.OK,
-        seen=f"{gpu.energy_j.value:.0f} J since the driver was loaded",
+        seen=f"{_energy_text(gpu.energy_j.value)} since the driver was loaded",
     )
+
+
+def _energy_text(energy_j: float) -> str:
+    """Counters of machines that have run for weeks show more joules than can be read."""
+    return f"{energy_j:.0f} J" if energy_j < _MANY_J else f"{energy_j / 1e6:.3f} MJ"
 
 
 def _power(gpu: GpuFacts) -> Finding:

@@ -92,7 +92,8 @@ def _render(console: Console, result: SensorsResult) -> None:
     columns = ("meter", "moves every", "is a mean over")
     console.print(table(probe.device_name, columns, _meter_rows(probe)))
     print_caveats(console, probe.caveats)
-    say(console, sentence(result))
+    where = ran_on(probe.device_name, probe.device, probe.caveats)
+    say(console, f"{where} {sentence(result)}")
     print_line(console, result.hint)
 
 
@@ -121,7 +122,7 @@ def _span(window_s: float | None) -> str:
 def sentence(result: SensorsResult) -> str:
     """Whether the meters agree, what idle draws, and why nothing was run."""
     probe = result.probe
-    parts = [ran_on(probe.device_name, probe.device, probe.caveats)]
+    parts = []
     if probe.counter is None and probe.power_excess_ratio is not None:
         parts.append("How often the energy counter moves was not seen: too seldom for this probe.")
     if probe.power_excess_ratio is not None and probe.steady_s is not None:
@@ -134,6 +135,4 @@ def sentence(result: SensorsResult) -> str:
         parts.append(f"Idle draws {probe.idle_power_w:.1f} W.")
     if result.no_load_reason is not None:
         parts.append(f"Without load: {result.no_load_reason}.")
-    if len(parts) == 1:
-        parts.append("No meter could be followed.")
-    return " ".join(parts)
+    return " ".join(parts) or "No meter could be followed."
