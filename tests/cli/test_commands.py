@@ -61,6 +61,7 @@ def test_tune_promises_and_verifies_in_one_json_object(joulewise: Joulewise) -> 
     assert 897 == len(plan.launches)
 
 
+@pytest.mark.integration
 def test_tune_twice_in_one_folder_says_the_same(joulewise: Joulewise) -> None:
     arguments = ("tune", "--out", "run", "--json", "--pairs", "2", *FEW_POINTS)
 

@@ -58,6 +58,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.integration
 def test_a_tune_killed_at_each_stage_and_repeated_gives_the_same_files(
     undisturbed: Path, tmp_path: Path
 ) -> None:

@@ -231,6 +231,7 @@ def run_doctor(*arguments: str, environment: dict[str, str]) -> subprocess.Compl
     )
 
 
+@pytest.mark.integration
 def test_a_fresh_process_finds_the_driver_and_one_that_does_not_start(
     fake_library: Path, tmp_path: Path
 ) -> None:
@@ -249,6 +250,7 @@ def test_a_fresh_process_finds_the_driver_and_one_that_does_not_start(
     assert "(NVML 18)." in " ".join(fails.stdout.split())
 
 
+@pytest.mark.integration
 def test_a_state_file_that_does_not_serve_is_named(fake_library: Path, tmp_path: Path) -> None:
     state = tmp_path / "foreign"
     state.write_bytes(b"somebody's letters")

@@ -31,6 +31,9 @@ from joulewise.simulator.fake_driver import FakeDriver
 from joulewise.simulator.oracle import open_oracle
 from joulewise.workflow.promise import plan_with_margin
 
+# Long: whole tunings and verifications.
+pytestmark = pytest.mark.integration
+
 SETTINGS = MeasureSettings(window_count=3)
 PREDICTION_RATIO = 0.005
 ROUNDING_S = 1e-5

@@ -182,6 +182,7 @@ def test_every_gpu_of_the_fake_driver_is_probed(
         assert one.stall_s == pytest.approx(0.002, rel=0.02)
 
 
+@pytest.mark.integration
 def test_the_command_writes_a_model_that_plan_reads(fake_library: Path, tmp_path: Path) -> None:
     """In a process of its own, as a user would call it."""
     environment = {

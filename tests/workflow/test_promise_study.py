@@ -29,6 +29,9 @@ from joulewise.simulator.presets import preset
 from joulewise.simulator.virtual import open_virtual
 from joulewise.workload.builtin import builtin_workload
 
+# Long: whole tunings and verifications.
+pytestmark = pytest.mark.integration
+
 SEED_COUNT = 6
 KERNELS = ("02_gemm_qkv", "05_softmax")
 

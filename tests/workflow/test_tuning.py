@@ -98,6 +98,7 @@ def test_a_plan_of_fresh_cells_is_not_called_biased(tmp_path: Path) -> None:
     assert CaveatKind.SIMULATED_DEVICE in kinds
 
 
+@pytest.mark.integration
 def test_without_noise_promise_verification_and_truth_agree(tmp_path: Path) -> None:
     quiet = tuned(tmp_path, "virtual:rtx3080ti,noise=0")
     oracle = open_oracle("virtual:rtx3080ti", load_workload("gpt3-xl").works)

@@ -19,6 +19,9 @@ from joulewise.store.sweeps import read_sweep
 from joulewise.workflow.tuning import TuneJob, TuneResult, rival_cells, tune_to_folder
 from joulewise.workflow.workloads import load_workload
 
+# Long: whole tunings and verifications.
+pytestmark = pytest.mark.integration
+
 BUDGET = 0.006
 
 
