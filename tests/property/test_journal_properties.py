@@ -4,7 +4,7 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from joulewise.control.journal import JournalEntry, read_journal, replay, write_journal
@@ -214,6 +214,7 @@ def test_a_refused_replay_is_tried_until_it_succeeds(refusals: int, left: Operat
 
 
 @given(content=st.binary(max_size=60), left=clocks)
+@example(content=b"[" * 100_000, left=AUTO)
 @settings(max_examples=40, deadline=None)
 def test_any_journal_at_all_means_that_clocks_are_given_back(
     content: bytes, left: OperatingPoint

@@ -99,7 +99,7 @@ def read_journal(path: Path) -> JournalEntry | None:
             found=_found(fields.get("found")),
             asked_limits_w=_limits_w(fields.get("asked_limits_w")),
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 
