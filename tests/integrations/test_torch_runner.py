@@ -106,7 +106,7 @@ def tensors_touched_by(launch: Callable[[], None]) -> frozenset[int]:
 
     addresses: set[int] = set()
 
-    class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class Seen(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN204
             import torch
 
@@ -114,7 +114,7 @@ def tensors_touched_by(launch: Callable[[], None]) -> frozenset[int]:
             addresses.update(one.data_ptr() for one in given if isinstance(one, torch.Tensor))
             return func(*args, **(kwargs or {}))
 
-    with Seen():  # type: ignore[no-untyped-call]
+    with Seen():
         launch()
     return frozenset(addresses)
 
