@@ -23,5 +23,8 @@ def test_a_sleep_lets_at_least_that_much_of_the_machines_time_pass() -> None:
 def test_no_time_and_less_than_none_pass_at_once() -> None:
     timer = MonotonicTimer()
 
+    before_s = time.monotonic()
     timer.sleep(0.0)
     timer.sleep(-1.0)
+
+    assert before_s <= timer.now_s() <= time.monotonic()

@@ -197,12 +197,16 @@ def test_only_knobs_that_change_are_touched_and_the_same_point_is_installed_anew
 
 @pytest.mark.parametrize("code", [3, 13])
 def test_a_lock_that_the_gpu_cannot_have_needs_no_reset(
-    driver: FakeDriver, gpu: NvmlGpu, code: int
+    driver: FakeDriver, gpu: NvmlGpu, calls: CallLog, code: int
 ) -> None:
     gpu.request(OperatingPoint(mem_clock_mhz=gpu.clock_grid().mem_clocks_mhz[0]))
     driver.fail("nvmlDeviceResetMemoryLockedClocks", code)
+    calls.sets()
 
     gpu.reset()
+    gpu.request(AUTO)
+
+    assert ["ResetMemoryLockedClocks"] == calls.sets(), "tried once, and then taken for free"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from joulewise.device.nvml_gpu import NvmlGpu, open_nvml
 from joulewise.domain.errors import (
     DeviceError,
     DeviceLost,
+    InputError,
     JoulewiseError,
     MeasurementError,
     NotPermitted,
@@ -329,3 +330,14 @@ def test_a_sampler_thread_may_read_while_the_main_thread_waits(make_driver: Driv
     energies_j = [sample.energy_j or 0.0 for sample in samples]
     assert energies_j == sorted(energies_j)
     assert 4 == len({tick.energy_j for tick in ticks})
+
+
+@pytest.mark.parametrize("duration_s", [-1.0, float("nan"), float("inf")])
+def test_a_wait_that_is_no_duration_is_refused_in_the_machines_time_too(
+    driver: FakeDriver, duration_s: float
+) -> None:
+    assert driver.is_virtual_time
+    gpu = open_nvml("nvml:0")
+
+    with pytest.raises(InputError, match="duration"):
+        gpu.wait(duration_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,7 +39,7 @@ from joulewise.device.nvml_ticks import EnergyTicks
 from joulewise.device.nvml_values import clock_mhz, event_reasons, power_w, temperature_c
 from joulewise.device.real_time import MonotonicTimer
 from joulewise.domain.caveats import Caveat, CaveatKind
-from joulewise.domain.errors import NotSupported
+from joulewise.domain.errors import InputError, NotSupported
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.points import (
     ClockGrid,
@@ -219,7 +220,11 @@ class NvmlGpu:
         return self.sample()
 
     def wait(self, duration_s: float) -> None:
-        """Let time pass."""
+        """Let time pass. Raises InputError for a duration that is negative or endless."""
+        if not 0 <= duration_s < math.inf:
+            raise InputError(
+                f"a duration must be zero or more seconds, got {duration_s}", field="duration_s"
+            )
         self._timer.sleep(duration_s)
 
     def request(self, point: OperatingPoint) -> None:

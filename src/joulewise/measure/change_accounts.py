@@ -11,8 +11,8 @@ from joulewise.domain.measurement import GpuSample, LoopTiming, Window
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.transition import TransitionDomain, changed_domain
 from joulewise.measure.change_times import ChangeTimes, PairTimes
+from joulewise.measure.meter import energy_between_j
 from joulewise.measure.statistics import median, std
-from joulewise.measure.window import energy_between_j
 
 # The median of n normal values scatters this much more than their mean.
 _MEDIAN_STD_RATIO = 1.2533

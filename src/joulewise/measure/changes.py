@@ -27,9 +27,10 @@ from joulewise.measure.change_accounts import (
     summary,
 )
 from joulewise.measure.change_times import LAG_TIMEOUT_S, PairTimes, ReadBack, Traced
+from joulewise.measure.meter import wait_for_tick
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.steady import wait_until_steady
-from joulewise.measure.window import measure_window, wait_for_tick
+from joulewise.measure.window import measure_window
 
 RUN = "transitions"
 # A point is held this long while the size of the stall is still unknown, and so many times

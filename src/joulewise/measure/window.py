@@ -17,22 +17,10 @@ from joulewise.measure.meter import (
     CounterMeter,
     Meter,
     after_failure,
-    energy_between_j,
     meter_of,
-    wait_for_tick,
 )
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.watching import watch, window_of
-
-__all__ = [
-    "REPEAT_STRIDE",
-    "RawWindow",
-    "coarseness",
-    "disturbances",
-    "energy_between_j",
-    "measure_window",
-    "wait_for_tick",
-]
 
 # Window numbers of repeats lie beyond those that any measuring run counts up to.
 REPEAT_STRIDE = 1_000_000
