@@ -66,8 +66,9 @@ docs: .venv/dev.stamp
 calibrate: .venv/dev.stamp
 	$(BIN)/python calibration/calibrate.py
 
-studies: .venv/dev.stamp
+studies: .venv/dev.stamp fake-nvml
 	$(BIN)/python studies/promise.py --seeds 200 --jobs 2
+	$(BIN)/python studies/kills.py --count 500 --jobs 2
 
 # Peers have a venv of their own: what they need and what joulewise needs do not go together.
 .venv-peers/pip.stamp: requirements-peers.txt
@@ -76,7 +77,7 @@ studies: .venv/dev.stamp
 	@touch $@
 
 bench: .venv/dev.stamp .venv-peers/pip.stamp fake-nvml
-	@missed=0; for part in planner transitions pipelines loop nvml; do \
+	@missed=0; for part in planner transitions pipelines loop nvml daemon; do \
 	  $(BIN)/python benchmarks/bench_$$part.py || missed=1; done; exit $$missed
 
 figure: .venv/run.stamp
@@ -89,7 +90,7 @@ schemas: .venv/run.stamp
 lock:
 	pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header --no-annotate --build-deps-for editable -o requirements.txt pyproject.toml
 	pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header --no-annotate --build-deps-for editable --extra dev --extra docs -o requirements-dev.txt pyproject.toml
-	pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header --no-annotate --build-deps-for editable --extra dev --extra docs --extra clients --extra cuda --extra torch -c requirements-dev.txt -o requirements-integrations.txt pyproject.toml
+	pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header --no-annotate --build-deps-for editable --extra dev --extra docs --extra clients --extra cuda --extra fuzz --extra torch -c requirements-dev.txt -o requirements-integrations.txt pyproject.toml
 	sed -i "s/+cpu$$//" requirements-integrations.txt
 
 clean:

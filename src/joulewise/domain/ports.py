@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Protocol
 
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.measurement import GpuSample, IterationTiming, LoopTiming
 from joulewise.domain.plan import PlannedLaunch, PlannedRequest
 from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint, Touched
 from joulewise.domain.workload import Workload
+
+if TYPE_CHECKING:
+    # Processes that only set clocks start without it, which halves their start and their size.
+    import numpy as np
+    from numpy.typing import NDArray
 
 Progress = Callable[[str, int, int], None]
 """Called with (what is being done, steps done, steps in all); the CLI draws a bar from it."""
@@ -52,8 +54,8 @@ class Timer(Protocol):
         ...
 
 
-class Gpu(Protocol):
-    """One GPU: SI units, frozen records, no hidden change of state.
+class WatchedGpu(Protocol):
+    """What may be seen of one GPU, which needs no rights: SI units, frozen records.
 
     There is no way to ask which clocks are locked, for NVML has none: a request can be made
     and reset, and whether it holds is seen only in samples under load.
@@ -99,13 +101,19 @@ class Gpu(Protocol):
         """Let time pass on the device's clock."""
         ...
 
+
+class Gpu(WatchedGpu, Protocol):
+    """One GPU that may be set, too: no hidden change of state.
+
+    Only `control` calls what is here, under a lease.
+    """
+
     def request(self, point: OperatingPoint) -> None:
         """Ask for an operating point; a knob at `None` goes back to the driver.
 
         Success means 'request installed', not 'in force'. The power limit found is what it
         reads before this handle first sets it; none is set above that. Raises NotPermitted,
         NotSupported (a clock not in the grid, a power limit above the one found), DeviceLost.
-        Only `control` calls this, under a lease.
         """
         ...
 

@@ -51,6 +51,10 @@ LABELS = (
     "code",
     "first_launch",
     "last_launch",
+    "pid",
+    "uid",
+    "gid",
+    "daemon_pid",
 )
 
 # Numbers whose unit hangs on the objective (J, J·s, J·s²); their docstring says so.

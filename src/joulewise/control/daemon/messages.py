@@ -1,0 +1,222 @@
+"""What `joulewised` and its clients say to each other: one JSON object a line.
+
+A client asks, and gets one answer to each question, in order; it asks again only after that.
+Beside answers there is one kind of line that nobody asked for: `Ended`, when a lease is over.
+Every line is at most `LONGEST_LINE_BYTES` long. Unknown fields and kinds are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from joulewise.domain.errors import (
+    BusyError,
+    DeviceError,
+    DeviceLost,
+    InputError,
+    JoulewiseError,
+    NotPermitted,
+    NotSupported,
+)
+from joulewise.domain.points import OperatingPoint
+
+PROTOCOL_VERSION = 1
+LONGEST_LINE_BYTES = 4096
+"""Of a question; an answer may be longer, for it lists GPUs."""
+
+Uuid = Annotated[str, msgspec.Meta(min_length=4, max_length=80, pattern=r"^GPU-[0-9A-Za-z-]+\Z")]
+Label = Annotated[str, msgspec.Meta(max_length=200)]
+Clock = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
+Watts = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
+
+
+class Question(msgspec.Struct, frozen=True, tag_field="ask", forbid_unknown_fields=True):
+    """What a client asks."""
+
+
+class Hello(Question, frozen=True, tag="hello", forbid_unknown_fields=True, kw_only=True):
+    """The first question of a connection. `program` is told to people in logs and refusals."""
+
+    version: int
+    program: Label | None = None
+
+
+class Take(Question, frozen=True, tag="take", forbid_unknown_fields=True, kw_only=True):
+    """Take the lease on a GPU; it ends with this connection at the latest."""
+
+    gpu: Uuid
+
+
+class Apply(Question, frozen=True, tag="apply", forbid_unknown_fields=True, kw_only=True):
+    """Ask for an operating point on a leased GPU; what is left out goes back to the driver."""
+
+    gpu: Uuid
+    sm_clock_mhz: Clock | None = None
+    mem_clock_mhz: Clock | None = None
+    power_limit_w: Watts | None = None
+
+    @property
+    def point(self) -> OperatingPoint:
+        """The point asked for."""
+        return OperatingPoint(
+            sm_clock_mhz=self.sm_clock_mhz,
+            mem_clock_mhz=self.mem_clock_mhz,
+            power_limit_w=self.power_limit_w,
+        )
+
+
+class Release(Question, frozen=True, tag="release", forbid_unknown_fields=True, kw_only=True):
+    """Give a GPU back; the answer comes when its clocks are."""
+
+    gpu: Uuid
+
+
+class Beat(Question, frozen=True, tag="beat", forbid_unknown_fields=True):
+    """Still alive."""
+
+
+class Status(Question, frozen=True, tag="status", forbid_unknown_fields=True):
+    """Who holds what."""
+
+
+class Answer(msgspec.Struct, frozen=True, tag_field="say", omit_defaults=True):
+    """What the daemon says. Fields that a client does not know are for later clients."""
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU that this client may lease, and within which bounds; `None`: the device's own."""
+
+    gpu: str
+    name: str
+    is_memory_lock_allowed: bool
+    least_sm_clock_mhz: int | None = None
+    greatest_sm_clock_mhz: int | None = None
+    least_power_limit_w: float | None = None
+    greatest_power_limit_w: float | None = None
+
+
+class Welcome(Answer, frozen=True, tag="welcome", kw_only=True):
+    """Answers `Hello`. A client that holds a lease beats at least every `beat_s`."""
+
+    version: int
+    pid: int
+    beat_s: float
+    offers: tuple[Offer, ...] = ()
+
+
+class Granted(Answer, frozen=True, tag="granted", kw_only=True):
+    """Answers `Take`; a lease begins. `found_limit_w` is the power limit as it was found."""
+
+    gpu: str
+    found_limit_w: float | None = None
+
+
+class Applied(Answer, frozen=True, tag="applied", kw_only=True):
+    """Answers `Apply`: the driver took the request, which does not mean that it is in force."""
+
+    gpu: str
+
+
+class Released(Answer, frozen=True, tag="released", kw_only=True):
+    """Answers `Release`: what was touched is given back."""
+
+    gpu: str
+
+
+class Alive(Answer, frozen=True, tag="alive"):
+    """Answers `Beat`."""
+
+
+class GpuState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One GPU for people and programs: a `domain.control.ControlledGpu` without its sample."""
+
+    gpu: str
+    name: str
+    device: str
+    is_simulated: bool
+    holder: str | None = None
+    asked: str | None = None
+    doubts: tuple[str, ...] = ()
+    left_set: str | None = None
+    is_lowered_idle: bool = False
+    sm_clock_mhz: int | None = None
+    mem_clock_mhz: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+
+
+class State(Answer, frozen=True, tag="state", kw_only=True):
+    """Answers `Status`."""
+
+    pid: int
+    gpus: tuple[GpuState, ...]
+
+
+class Refused(Answer, frozen=True, tag="refused", kw_only=True):
+    """Answers any question that was not granted; `kind` says which error a client raises."""
+
+    kind: str
+    message: str
+    hint: str | None = None
+
+
+class Ended(Answer, frozen=True, tag="ended", kw_only=True):
+    """Nobody asked: the lease on this GPU is over, and its clocks are given back."""
+
+    gpu: str
+    why: str
+
+
+AnyQuestion = Hello | Take | Apply | Release | Beat | Status
+AnyAnswer = Welcome | Granted | Applied | Released | Alive | State | Refused | Ended
+
+_ERRORS: dict[str, type[JoulewiseError]] = {
+    "input": InputError,
+    "busy": BusyError,
+    "not_permitted": NotPermitted,
+    "not_supported": NotSupported,
+    "device_lost": DeviceLost,
+    "device": DeviceError,
+}
+_QUESTIONS = msgspec.json.Decoder(AnyQuestion)
+_ANSWERS = msgspec.json.Decoder(AnyAnswer)
+_ENCODER = msgspec.json.Encoder()
+
+
+def encode(message: Question | Answer) -> bytes:
+    """One line, its end included."""
+    return _ENCODER.encode(message) + b"\n"
+
+
+def parse_question(line: bytes) -> AnyQuestion:
+    """Read a client's line. Raises InputError for anything that is no question."""
+    if len(line) > LONGEST_LINE_BYTES:
+        raise InputError(f"a question has at most {LONGEST_LINE_BYTES} bytes, got {len(line)}")
+    try:
+        return _QUESTIONS.decode(line)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError) as error:
+        raise InputError(f"no question that joulewised knows: {error}") from error
+
+
+def parse_answer(line: bytes) -> AnyAnswer:
+    """Read the daemon's line. Raises DeviceError for anything that is no answer."""
+    try:
+        return _ANSWERS.decode(line)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError) as error:
+        raise DeviceError(
+            f"joulewised answered what this joulewise does not know: {error}",
+            hint="Use the same version of both.",
+        ) from error
+
+
+def refusal(error: JoulewiseError) -> Refused:
+    """An error as an answer."""
+    kind = next((name for name, cls in _ERRORS.items() if type(error) is cls), "device")
+    return Refused(kind=kind, message=error.message, hint=error.hint)
+
+
+def error_of(refused: Refused) -> JoulewiseError:
+    """The error that an answer stands for."""
+    return _ERRORS.get(refused.kind, DeviceError)(refused.message, hint=refused.hint)
