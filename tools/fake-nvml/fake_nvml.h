@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define FAKENVML_ABI 1
+#define FAKENVML_ABI 2
 #define FAKENVML_IDLE UINT32_MAX /* for fakenvml_steady: no kernel, clocks at rest */
 
 /* One kernel as one device feels it: joulewise.simulator.physics.KernelLoad, one row. */
@@ -35,6 +35,11 @@ typedef struct {
   double launch_done_ratio;     /* share of the running launch that is done */
   double sm_cycle_count;        /* SM cycles since the program began */
 } fakenvml_progress_t;
+
+/* Clock locks in force, which NVML cannot tell; a maximum of 0 stands for no lock. */
+typedef struct {
+  uint32_t sm_min_mhz, sm_max_mhz, memory_min_mhz, memory_max_mhz;
+} fakenvml_locks_t;
 
 /* Steady state of one kernel at one setting, as the physics has it; 0 MHz or 0 W: auto. */
 typedef struct {
@@ -69,6 +74,7 @@ int fakenvml_steady(unsigned device, uint32_t kernel, double sm_mhz, double mem_
 double fakenvml_true_energy_j(unsigned device);
 double fakenvml_true_power_w(unsigned device);
 double fakenvml_true_sm_clock_mhz(unsigned device);
+int fakenvml_true_locks(unsigned device, fakenvml_locks_t *locks);
 
 /* Knobs of the board by name, see README: -1 for unknown names, 2 for what a knob does not take. */
 int fakenvml_set(unsigned device, const char *name, double value);

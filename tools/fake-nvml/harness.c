@@ -252,6 +252,14 @@ HARNESS double fakenvml_true_sm_clock_mhz(unsigned index) {
   return clock_mhz;
 }
 
+HARNESS int fakenvml_true_locks(unsigned index, fakenvml_locks_t *locks) {
+  ON_DEVICE(index);
+  if (!locks) return done(NVML_ERROR_INVALID_ARGUMENT);
+  *locks = (fakenvml_locks_t){device->sm_lock.min_mhz, device->sm_lock.max_mhz,
+                              device->memory_lock.min_mhz, device->memory_lock.max_mhz};
+  return done(NVML_SUCCESS);
+}
+
 /* ---- knobs, failures, others -------------------------------------------------------------- */
 
 HARNESS int fakenvml_set(unsigned index, const char *name, double value) {

@@ -21,6 +21,7 @@ from joulewise.cli.commands import (
     importing,
     listing,
     measure,
+    metrics,
     pipeline,
     plan,
     probe,
@@ -70,6 +71,7 @@ app.command("transitions", short_help="List the presets that --transition takes.
 )
 app.add_typer(importing.app, name="import")
 app.command("doctor", short_help="Say what can be read and set on the GPUs here.")(doctor.doctor)
+app.command("metrics", short_help="Serve metrics of the GPUs here to Prometheus.")(metrics.metrics)
 app.command("devices")(listing.devices)
 app.command("workloads")(listing.workloads)
 

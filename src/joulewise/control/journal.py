@@ -9,8 +9,11 @@ were asked for. Doing either twice leaves the same state as doing it once.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +29,7 @@ SCHEMA_VERSION = 1
 _SAME_LIMIT_W = 0.5
 # What a journal that nobody can read may mean. Without the limit found there is none to put back.
 _ALL_CLOCKS = Touched(knobs=frozenset({"sm_clock_mhz", "mem_clock_mhz"}))
+_LARGEST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +64,10 @@ def knobs_of(point: OperatingPoint) -> frozenset[str]:
 
 
 def write_journal(path: Path, entry: JournalEntry) -> None:
-    """Replace the journal in one step; it is on the disk when this returns.
+    """Replace the journal and its copy, each in one step; both are on the disk when this returns.
 
     Raises:
-        InputError: the file cannot be written.
+        InputError: a file cannot be written.
     """
     text = json.dumps(
         {
@@ -78,17 +82,38 @@ def write_journal(path: Path, entry: JournalEntry) -> None:
         },
         indent=1,
     )
-    write_atomically(path, f"{text}\n".encode())
+    for one in _both(path):
+        # Whoever could put a link here must not have other files replaced.
+        write_atomically(one, f"{text}\n".encode(), follows_links=False)
+
+
+def is_left(path: Path) -> bool:
+    """Whether something is to be undone: a journal that nobody can read says so too."""
+    return any(os.path.lexists(one) for one in _both(path))
+
+
+def damaged_journal(path: Path) -> Path:
+    """Where a journal is kept that could not be read and was undone without."""
+    return path.with_name(f"{path.name}.damaged")
 
 
 def read_journal(path: Path) -> JournalEntry | None:
     """What a lease left behind; `None` where there is no journal or it cannot be understood.
 
-    Use `path.exists()` to ask whether something is to be undone: an unreadable journal says
-    so too.
+    Use `is_left` to ask whether something is to be undone.
     """
+    entries = (_read_one(one) for one in _both(path))
+    return next((entry for entry in entries if entry is not None), None)
+
+
+def _both(path: Path) -> tuple[Path, Path]:
+    """The journal and its copy."""
+    return path, path.with_name(f"{path.name}.copy")
+
+
+def _read_one(path: Path) -> JournalEntry | None:
     try:
-        fields = json.loads(path.read_bytes())
+        fields = json.loads(_content(path))
         return JournalEntry(
             schema_version=int(fields["schema_version"]),
             device=str(fields["device"]),
@@ -101,6 +126,22 @@ def read_journal(path: Path) -> JournalEntry | None:
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+
+
+def _content(path: Path) -> bytes:
+    """All of a plain file of this account or of root, of the size of a journal.
+
+    Raises OSError or ValueError for anything else: somebody else put it there.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open already
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST_BYTES:
+            raise ValueError("no journal")
+        if os.name == "posix" and found.st_uid not in {0, os.geteuid()}:
+            raise ValueError("somebody else's")
+        return file.read(_LARGEST_BYTES)
 
 
 def _found(fields: Mapping[str, float | None] | None) -> KnobState | None:
@@ -124,7 +165,8 @@ def _limit_w(limit_w: float) -> float:
 def delete_journal(path: Path) -> None:
     """Forget it; harmless when repeated. Raises InputError where it cannot be removed."""
     try:
-        path.unlink(missing_ok=True)
+        for one in reversed(_both(path)):
+            one.unlink(missing_ok=True)
         sync_folder(path.parent)
     except OSError as error:
         raise unusable(path, error) from error
@@ -189,10 +231,12 @@ def _is_asked(limit_w: float, left: Touched) -> bool:
 def replay(path: Path, gpu: Gpu) -> bool:
     """Undo what a dead holder left behind; whether there was a journal of one.
 
+    Only under the GPU's lock. A journal that nobody can read is kept as `damaged_journal`.
+
     Raises:
         DeviceError: the device refused; the journal stays, for the next try.
     """
-    if not path.exists():
+    if not is_left(path):
         return False
     entry = read_journal(path)
     left = _ALL_CLOCKS if entry is None else entry.left
@@ -205,5 +249,20 @@ def replay(path: Path, gpu: Gpu) -> bool:
         error.add_note(f"{gpu.identity.name} was left with clocks set by {holder} ({path}).")
         error.add_note(still_set(entry, path))
         raise
+    if entry is None and not gpu.identity.is_in_process:
+        with contextlib.suppress(OSError):
+            path.replace(damaged_journal(path))
     delete_journal(path)
     return True
+
+
+def damage(path: Path) -> str | None:
+    """What a journal that could not be read leaves open; `None` where there was none."""
+    kept = damaged_journal(path)
+    if not os.path.lexists(kept):
+        return None
+    return (
+        f"A journal of clocks that were set could not be read. The clocks were given back, but a "
+        f"power limit that may have been lowered was not: look at nvidia-smi -q -d POWER, then "
+        f"remove {kept}."
+    )

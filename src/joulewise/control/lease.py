@@ -1,14 +1,22 @@
-"""The lease: the right to set clocks on one GPU, which ends with its holder."""
+"""The lease: the right to set clocks on one GPU, which ends with its holder.
+
+The order of steps is what makes it safe to be killed between any two of them: lock the GPU,
+undo what a dead holder left, have it watched by a guard, write the journal, set the device; then
+reset it, verify, delete the journal, drop the lock, and have it watched no more.
+"""
 
 from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from joulewise.control.guard import Guard, NoGuard
+from joulewise.control.holder import this_process
 from joulewise.control.journal import (
     JournalEntry,
     check_given_back,
@@ -24,59 +32,150 @@ from joulewise.control.state import (
     default_state_dir,
     make_state_dir,
     remove_abandoned,
+    remove_half_written,
     state_file,
 )
+from joulewise.domain.control import Holder
 from joulewise.domain.errors import DeviceError, JoulewiseError, NotPermitted
 from joulewise.domain.points import OperatingPoint, Touched
-from joulewise.domain.ports import Gpu, Lease
+from joulewise.domain.ports import Gpu
+
+_CLOCKS = ("sm_clock_mhz", "mem_clock_mhz")
+_NOTHING = Touched(knobs=frozenset())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Hold:
+    """What makes a lease one: the lock, the journal's place, the guard and whose it is."""
+
+    lock: FileLock
+    journal: Path
+    guard: Guard
+    holder: Holder
 
 
 class GpuLease:
-    """A lease on one GPU; made by `hold`, which also takes the lock.
+    """A lease on one GPU; made by `take_lease` and `hold`. Threads may share it.
 
     Nothing reaches the device before the first `apply`, and nothing is given back at the end
     that was never touched.
     """
 
-    def __init__(self, gpu: Gpu, journal: Path, lock: FileLock, signals: SignalGuard) -> None:
+    def __init__(
+        self,
+        gpu: Gpu,
+        hold: Hold,
+        undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """Touch nothing; `undisturbed` is entered while the clocks are given back."""
         self._gpu = gpu
-        self._journal = journal
-        self._lock = lock
-        self._signals = signals
-        self._holder_pid = os.getpid()
-        self._touched = Touched(knobs=frozenset())
+        self._hold = hold
+        self._undisturbed = undisturbed
+        self._owner_pid = os.getpid()
+        self._steps = threading.RLock()
+        self._touched = _NOTHING
+        self._asked: OperatingPoint | None = None
+        self._requested: OperatingPoint | None = None
+        self._yielded: frozenset[str] = frozenset()
         self._is_limit_ours = False
         self._has_begun = False
+        self._has_written = False
         self._has_set_clocks = False
         self._is_over = False
         self._is_left_set = False
 
+    @property
+    def touched(self) -> Touched:
+        """What is to be given back at the end, as the journal says."""
+        return self._touched
+
+    @property
+    def asked(self) -> OperatingPoint | None:
+        """The point that was asked for last and taken; `None` before the first."""
+        return self._asked
+
     def apply(self, point: OperatingPoint) -> None:
         """Ask for a point; what it touches is on disk before the device hears of it.
 
-        That is which knobs, every power limit, and the one found before it was touched.
+        That is which knobs, every power limit, and the one found before it was touched. Before
+        all that the guard says that it watches. A clock that was yielded stays somebody else's
+        until it is asked for by name again.
 
         Raises:
-            DeviceError: the lease is over; NotPermitted, NotSupported or DeviceLost come from
-                the device.
+            DeviceError: the lease is over, or no guard can be had; NotPermitted, NotSupported
+                or DeviceLost come from the device.
             InputError: the journal cannot be written; the device was not asked.
         """
+        with self._steps:
+            self._refuse_if_over()
+            if not point.is_auto:
+                self._hold.guard.ensure()
+            if not self._has_begun:
+                self._has_begun = True
+                self._free_clocks()
+            yielded = self._yielded - knobs_of(point)
+            self._write_down(point)
+            self._yielded = yielded
+            self._is_limit_ours = self._is_limit_ours or point.power_limit_w is not None
+            self._request(point)
+            self._is_limit_ours = point.power_limit_w is not None
+            self._has_set_clocks = True
+            self._asked = point
+
+    def yield_knob(self, knob: str) -> None:
+        """Leave a clock alone from here on: somebody else has set it, and keeps it.
+
+        Raises ValueError for a knob that is no clock: of a power limit it shows by itself whose
+        it is. Raises InputError where the journal cannot be written; then it is given back.
+        """
+        if knob not in _CLOCKS:
+            raise ValueError(f"{knob!r} is no clock that could be yielded")
+        with self._steps:
+            if self._is_over or os.getpid() != self._owner_pid or knob not in self._touched.knobs:
+                return
+            left = replace(self._touched, knobs=self._touched.knobs - {knob})
+            if left.knobs:
+                write_journal(self._hold.journal, self._entry(left))
+            else:
+                delete_journal(self._hold.journal)
+            self._touched, self._yielded = left, self._yielded | {knob}
+
+    def release(self) -> None:
+        """Reset, verify, drop the journal, let go; harmless when repeated.
+
+        Raises:
+            DeviceError: the device did not take its clocks back; the journal stays, so that
+                the next lease tries again.
+        """
+        # A forked child inherits the lease by accident; it is its parent's to end.
+        if os.getpid() != self._owner_pid:
+            return
+        with self._undisturbed(), self._steps:
+            if self._is_over:
+                return
+            self._is_over = True
+            try:
+                self._give_back()
+            finally:
+                self._hold.lock.release()
+                self._hold.guard.unwatch(self._gpu.identity.uuid)
+
+    def still_set(self) -> str | None:
+        """What the lease could not give back, where it could not; `None` elsewhere."""
+        if not self._is_left_set:
+            return None
+        return still_set(self._entry(self._touched), self._hold.journal)
+
+    def _refuse_if_over(self) -> None:
+        if os.getpid() != self._owner_pid:
+            raise DeviceError(
+                f"the lease on this GPU is of process {self._owner_pid}, not of its forked child",
+                hint="Take the lease in the process that sets clocks.",
+            )
         if self._is_over:
             raise DeviceError(
                 "the lease on this GPU is over", hint="Take a new one before setting clocks."
             )
-        if not self._has_begun:
-            self._has_begun = True
-            self._free_clocks()
-        touched = self._touched_with(point)
-        # Undoing needs no more than that, so points that touch nothing new cost no write.
-        if touched != self._touched:
-            write_journal(self._journal, self._entry(touched))
-            self._touched = touched
-        self._is_limit_ours = self._is_limit_ours or point.power_limit_w is not None
-        self._gpu.request(point)
-        self._is_limit_ours = point.power_limit_w is not None
-        self._has_set_clocks = True
 
     def _free_clocks(self) -> None:
         """Drop clock locks that others left, for they would pin what is left to the driver.
@@ -92,6 +191,14 @@ class GpuLease:
         with suppress(DeviceError):
             self._gpu.reset(Touched(knobs=frozenset(("sm_clock_mhz", *memory))))
 
+    def _write_down(self, point: OperatingPoint) -> None:
+        """Undoing needs no more than that, so points that touch nothing new cost no write."""
+        touched = self._touched_with(point)
+        if touched != self._touched:
+            self._has_written = True
+            write_journal(self._hold.journal, self._entry(touched))
+            self._touched = touched
+
     def _touched_with(self, point: OperatingPoint) -> Touched:
         """What is touched once this point is asked for."""
         known = self._touched
@@ -102,42 +209,34 @@ class GpuLease:
             asked_w = tuple(dict.fromkeys((*asked_w, point.power_limit_w)))
         return Touched(knobs=known.knobs | knobs_of(point), found=found, asked_limits_w=asked_w)
 
-    def release(self) -> None:
-        """Reset, verify, drop the journal, let go; harmless when repeated.
-
-        Raises:
-            DeviceError: the device did not take its clocks back; the journal stays, so that
-                the next lease tries again.
-        """
-        # A forked child inherits the lease by accident; it is its parent's to end.
-        if self._is_over or os.getpid() != self._holder_pid:
-            return
-        self._signals.defer()
-        self._is_over = True
-        try:
-            if self._touched.knobs:
-                self._give_back()
-        finally:
-            self._lock.release()
-            atexit.unregister(self.release)
-            self._signals.restore()
-
-    def still_set(self) -> str | None:
-        """What the lease could not give back, where it could not; `None` elsewhere."""
-        return still_set(self._entry(self._touched), self._journal) if self._is_left_set else None
+    def _request(self, point: OperatingPoint) -> None:
+        """Ask the device, but for clocks that were yielded: as last asked for they stay as is."""
+        last = self._requested
+        if last is not None:
+            kept = {knob: getattr(last, knob) for knob in self._yielded}
+            point = replace(point, **kept)
+            # A device installs anew what it hears twice in a row, and that would be all of it.
+            if kept and point == last:
+                return
+        self._gpu.request(point)
+        self._requested = point
 
     def _give_back(self) -> None:
+        if not self._touched.knobs:
+            if self._has_written:
+                delete_journal(self._hold.journal)
+            return
         self._is_left_set = self._has_set_clocks
         try:
             # The device knows best what it took of what was asked for.
-            self._gpu.reset()
+            self._gpu.reset(self._touched if self._yielded else None)
             check_given_back(self._gpu, self._still_touched())
         except NotPermitted:
             if self._has_set_clocks:
                 raise
             # An account that may set nothing has set nothing.
         self._is_left_set = False
-        delete_journal(self._journal)
+        delete_journal(self._hold.journal)
 
     def _still_touched(self) -> Touched:
         """Without a power limit that was given back before the end."""
@@ -150,22 +249,72 @@ class GpuLease:
             device=identity.spec,
             device_name=identity.name,
             uuid=identity.uuid,
-            holder=f"process {self._holder_pid}",
+            holder=self._hold.holder.text,
             touched=tuple(sorted(touched.knobs)),
             found=touched.found,
             asked_limits_w=touched.asked_limits_w,
         )
 
 
+def take_lease(
+    gpu: Gpu,
+    *,
+    state_dir: Path,
+    guard: Guard,
+    holder: Holder | None = None,
+    undisturbed: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> GpuLease:
+    """Take the GPU's lock, undo what a dead holder left behind, and have it watched.
+
+    Whoever calls this sees to it that the lease is released; `hold` does so by itself. A GPU
+    that lives in this process alone is locked within it only, and needs no guard.
+
+    Args:
+        gpu: The device.
+        state_dir: Folder of locks and journals.
+        guard: Gives the clocks back where this process cannot.
+        holder: As others are told who holds it; `None` for this process.
+        undisturbed: Entered while the clocks are given back.
+
+    Raises:
+        BusyError: another holder has the GPU; the message names it.
+        InputError: the state folder cannot be used.
+        DeviceError: clocks left behind by a dead holder could not be given back.
+    """
+    make_state_dir(state_dir)
+    identity = gpu.identity
+    guard = NoGuard() if identity.is_in_process else guard
+    holder = this_process() if holder is None else holder
+    journal = state_file(identity, state_dir, ".journal.json")
+    lock = FileLock(state_file(identity, state_dir, ".lock"), is_kept=not identity.is_in_process)
+    if identity.is_in_process:
+        remove_abandoned(state_dir)
+    lock.acquire(identity.name, holder)
+    try:
+        remove_half_written(journal)
+        replay(journal, gpu)
+        guard.watch(identity, journal, lock.descriptor)
+    except BaseException:
+        lock.release()
+        raise
+    return GpuLease(gpu, Hold(lock=lock, journal=journal, guard=guard, holder=holder), undisturbed)
+
+
 @contextmanager
-def hold(gpu: Gpu, *, state_dir: Path | None = None) -> Iterator[Lease]:
+def hold(
+    gpu: Gpu,
+    *,
+    state_dir: Path | None = None,
+    guard: Guard | None = None,
+    holder: Holder | None = None,
+) -> Iterator[GpuLease]:
     """Hold one GPU for the length of a `with` block.
 
     Takes the GPU's lock, undoes what a dead holder left behind, and yields the lease. Leaving
     the block in any way but SIGKILL gives the clocks back: at its end, by an exception, SIGINT
-    or SIGTERM, or at the latest when the interpreter exits. After SIGKILL the next `hold` does.
-    An error inside the block is the one that leaves it; a failure to give the clocks back is
-    then added to it as a note.
+    or SIGTERM, or at the latest when the interpreter exits. After SIGKILL the guard does, and
+    where there is none the next `hold`. An error inside the block is the one that leaves it; a
+    failure to give the clocks back is then added to it as a note.
 
     A GPU that other processes reach, real or of the fake driver, is locked by UUID for all
     processes that share the state folder; one that lives in this process within it only.
@@ -173,27 +322,22 @@ def hold(gpu: Gpu, *, state_dir: Path | None = None) -> Iterator[Lease]:
     Args:
         gpu: The device.
         state_dir: Folder of locks and journals; `None` for `default_state_dir()`.
+        guard: Gives the clocks back where this process cannot; `None` for nobody.
+        holder: As others are told who holds it; `None` for this process.
 
     Raises:
-        BusyError: another holder has the GPU; the message names its process id.
+        BusyError: another holder has the GPU; the message names it.
         InputError: the state folder cannot be used.
         DeviceError: clocks left behind by a dead holder could not be given back.
     """
-    state_dir = default_state_dir() if state_dir is None else state_dir
-    make_state_dir(state_dir)
-    identity = gpu.identity
-    journal = state_file(identity, state_dir, ".journal.json")
-    lock = FileLock(state_file(identity, state_dir, ".lock"), is_kept=not identity.is_in_process)
-    if identity.is_in_process:
-        remove_abandoned(identity, state_dir)
-    lock.acquire(identity.name)
-    try:
-        replay(journal, gpu)
-    except BaseException:
-        lock.release()
-        raise
     signals = SignalGuard()
-    lease = GpuLease(gpu, journal, lock, signals)
+    lease = take_lease(
+        gpu,
+        state_dir=default_state_dir() if state_dir is None else state_dir,
+        guard=NoGuard() if guard is None else guard,
+        holder=holder,
+        undisturbed=signals.deferred,
+    )
     atexit.register(lease.release)
     try:
         signals.install()
@@ -202,6 +346,8 @@ def hold(gpu: Gpu, *, state_dir: Path | None = None) -> Iterator[Lease]:
     except BaseException as first:
         _release_after(lease, first)
         raise
+    finally:
+        atexit.unregister(lease.release)
 
 
 def _release_after(lease: GpuLease, first: BaseException) -> None:

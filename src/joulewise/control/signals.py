@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 _ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
@@ -19,7 +20,8 @@ class SignalGuard:
     SIGINT becomes KeyboardInterrupt, the others SystemExit(128 + number), as a shell reports
     them. A signal that is ignored or that the program handles by itself is left alone. While
     the clocks are given back, a signal waits. Only the main thread may install handlers; in
-    any other thread this does nothing, and an ending signal leaves its work to the journal.
+    any other thread this does nothing, and an ending signal leaves its work to the guard or,
+    where there is none, to the journal.
     """
 
     def __init__(self) -> None:
@@ -44,11 +46,16 @@ class SignalGuard:
                 continue
             signal.signal(number, self._handle)
 
-    def defer(self) -> None:
-        """From here to `restore` signals wait."""
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Let signals wait inside the block, and act after it as they did before `install`."""
         self._is_deferring = True
+        try:
+            yield
+        finally:
+            self._restore()
 
-    def restore(self) -> None:
+    def _restore(self) -> None:
         """Put the former handlers back and let waiting signals act; harmless when repeated."""
         if threading.current_thread() is threading.main_thread():
             while self._previous:

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import re
+import stat
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from joulewise.control.holder import is_alive
 from joulewise.domain.errors import InputError
 from joulewise.domain.ports import GpuIdentity
 
 STATE_DIR_VARIABLE = "JOULEWISE_STATE_DIR"
+ROOT_STATE_DIR = Path("/var/lib/joulewise")
+"""Of root on Linux, and of joulewised: whoever may set clocks on a machine meets here."""
 _ABANDONED_AFTER_S = 24 * 3600.0
+_OF_A_PROCESS = re.compile(r".+\.(\d{1,9})\.(?:lock|journal\.json(?:\.copy)?)")
 
 
 def default_state_dir(environment: Mapping[str, str] | None = None) -> Path:
-    """Folder named by `JOULEWISE_STATE_DIR`, or else the user's own state folder.
+    """Folder named by `JOULEWISE_STATE_DIR`, or else of the machine for root, of the user else.
+
+    Root has one whatever its HOME says, so that two shells of root never hold one GPU at once.
 
     Raises:
         InputError: the account has no home folder, and the variable is not set.
@@ -41,6 +49,8 @@ def _user_state_dir(environment: Mapping[str, str]) -> Path:
         return (Path(base) if base else Path.home() / "AppData" / "Local") / "joulewise"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "joulewise"
+    if sys.platform == "linux" and os.geteuid() == 0:
+        return ROOT_STATE_DIR
     base = environment.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "joulewise"
 
@@ -58,17 +68,32 @@ def state_file(identity: GpuIdentity, state_dir: Path, suffix: str) -> Path:
     return state_dir / f"{name}{suffix}"
 
 
-def remove_abandoned(identity: GpuIdentity, state_dir: Path) -> None:
-    """Clear away files of this virtual GPU whose processes were killed more than a day ago.
+def remove_abandoned(state_dir: Path) -> None:
+    """Clear away files of virtual GPUs whose processes are gone, killed as they were.
 
-    There is nothing to undo: those virtual GPUs died too. A process that lives longer loses
-    nothing by it, since its GPU needs no undoing either.
+    There is nothing to undo: those virtual GPUs died too. A living process in another
+    container, whose number means nothing here, loses nothing by it for the same reason.
     """
     deadline_s = datetime.now(tz=UTC).timestamp() - _ABANDONED_AFTER_S
-    for path in state_dir.glob(f"{_file_name(identity)}.*"):
+    for path in state_dir.glob("*"):
+        owner = _OF_A_PROCESS.fullmatch(path.name)
+        if owner is None:
+            continue
         with contextlib.suppress(OSError):
-            if path.stat().st_mtime < deadline_s:
+            if not is_alive(int(owner[1])) or path.stat().st_mtime < deadline_s:
                 path.unlink()
+
+
+def remove_half_written(journal: Path) -> None:
+    """Clear away what writers of this journal left who were killed; only under its lock."""
+    for path in journal.parent.glob(f".{glob.escape(journal.name)}*.tmp"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def is_of_a_process(path: Path) -> bool:
+    """Whether this is the file of a virtual GPU, which lives within one process."""
+    return _OF_A_PROCESS.fullmatch(path.name) is not None
 
 
 def _file_name(identity: GpuIdentity) -> str:
@@ -79,12 +104,24 @@ def make_state_dir(state_dir: Path) -> None:
     """Create the folder where it is missing; only its owner may enter.
 
     Raises:
-        InputError: the folder cannot be made.
+        InputError: the folder cannot be made, or others could change what is written there:
+            root would set what they write, and write where they point it.
     """
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = state_dir.stat()
     except OSError as error:
         raise unusable(state_dir, error) from error
+    if os.name != "posix":
+        return
+    is_others = found.st_uid not in {0, os.geteuid()}
+    if is_others or found.st_mode & stat.S_IWOTH:
+        whose = f"it belongs to user {found.st_uid}" if is_others else "everybody may write there"
+        raise InputError(
+            f"the state of the lease cannot be kept there: {whose}",
+            file=str(state_dir),
+            hint=f"Name a folder of this account alone in {STATE_DIR_VARIABLE} (chmod 700).",
+        )
 
 
 def unusable(path: Path, error: OSError) -> InputError:

@@ -17,11 +17,12 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from joulewise.device.nvml_reply import ERRORS, PASSING, TOO_OLD, Code, Reply
-from joulewise.domain.errors import NotPermitted, NotSupported
+from joulewise.domain.errors import InputError, NotPermitted, NotSupported
 
 V = TypeVar("V")
 Pause = Callable[[float], None]
@@ -151,6 +152,50 @@ def require_nvml() -> None:
             "and mode, or at the device rules of the container.",
         )
     reply.needed()
+
+
+_LIBRARY_NAME = "libnvidia-ml.so.1"
+
+
+def use_library(path: Path) -> None:
+    """Load this NVML library before the binding looks for one; every call goes to it then.
+
+    Raises InputError where it is no NVML library, or another one is loaded already.
+    """
+    place = path.absolute()
+    try:
+        library = ctypes.CDLL(str(place))
+        # What the binding gets when it asks by name: the library of that name that is loaded.
+        named = ctypes.CDLL(_LIBRARY_NAME)
+    except OSError as error:
+        raise InputError(
+            f"this library cannot be loaded: {error}", file=str(path), hint=_LIBRARY_HINT
+        ) from error
+    if not hasattr(library, "nvmlInit_v2"):
+        raise InputError("this is no NVML library", file=str(path), hint=_LIBRARY_HINT)
+    if named._handle != library._handle:  # noqa: SLF001 - which of two it is shows nowhere else
+        raise InputError(
+            f"another {_LIBRARY_NAME} is used in its place: {loaded_library()}",
+            file=str(path),
+            hint="Name it before anything asks for a GPU, and only a library of this very name.",
+        )
+
+
+_LIBRARY_HINT = f"Name the {_LIBRARY_NAME} of the NVIDIA driver, or of joulewise's fake one."
+
+
+def loaded_library() -> Path | None:
+    """The NVML library that this process has loaded; `None` where it has none, or not on Linux."""
+    try:
+        maps = Path("/proc/self/maps").read_bytes()
+    except OSError:
+        return None
+    for line in maps.splitlines():
+        fields = line.split(maxsplit=5)
+        place = Path(os.fsdecode(fields[5])) if fields[5:] else Path()
+        if place.name.startswith("libnvidia-ml.so") and place.is_file():
+            return place
+    return None
 
 
 def is_fake_library() -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.measurement import GpuSample
@@ -55,3 +56,23 @@ class ControlledGpu:
     left_set: str | None = None
     is_lowered_idle: bool = False
     """Whether the idle policy has lowered its clocks."""
+    index: int | None = None
+    """Its number for the driver, where that is known; it may change when the machine starts."""
+    is_control_known: bool = True
+    """Whether it could be seen who holds it and what is left set; where not, both are `None`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonCounts:
+    """What a daemon has been asked and has done since it started, for metrics.
+
+    `connection_count` are open now, `refused_connection_count` were turned away. `answer_count`
+    counts by question and answer, as their messages are tagged: ("apply", "refused").
+    `ended_lease_count` counts by why, in a few fixed words: never free text, for each makes a
+    series of its own.
+    """
+
+    connection_count: int = 0
+    refused_connection_count: int = 0
+    answer_count: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    ended_lease_count: Mapping[str, int] = field(default_factory=dict)

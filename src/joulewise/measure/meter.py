@@ -10,7 +10,7 @@ from typing import final
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import MeasurementError, NotSupported
 from joulewise.domain.measurement import GpuSample
-from joulewise.domain.ports import Gpu
+from joulewise.domain.ports import Gpu, WatchedGpu
 from joulewise.measure.settings import MeasureSettings
 
 _TICK_TIMEOUT_PERIOD_COUNT = 20
@@ -82,7 +82,7 @@ class CounterMeter(Meter):
         if samples[-1].energy_j is not None and samples[-1].energy_j == samples[0].energy_j:
             self._standstill_count += 1
         energy_j = energy_between_j(samples[0], samples[-1])
-        _check_plausible(self._gpu, energy_j, samples)
+        check_plausible(self._gpu, energy_j, samples)
         return energy_j
 
     @property
@@ -191,8 +191,8 @@ def energy_between_j(start: GpuSample, end: GpuSample) -> float:
     return energy_j
 
 
-def _check_plausible(gpu: Gpu, energy_j: float, samples: Sequence[GpuSample]) -> None:
-    """Raise MeasurementError for more power than the board can draw.
+def check_plausible(gpu: WatchedGpu, energy_j: float, samples: Sequence[GpuSample]) -> None:
+    """Raise MeasurementError for more power between two samples than the board can draw.
 
     Somebody else may have raised its limit since it was found, so the highest that was in force
     counts. A counter of a whole module counts what the GPU's power limit says nothing about.

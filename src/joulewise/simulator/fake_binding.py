@@ -51,6 +51,17 @@ class SteadyStruct(ctypes.Structure):
     ]
 
 
+class LocksStruct(ctypes.Structure):
+    """fakenvml_locks_t."""
+
+    _fields_ = [
+        ("sm_min_mhz", ctypes.c_uint32),
+        ("sm_max_mhz", ctypes.c_uint32),
+        ("memory_min_mhz", ctypes.c_uint32),
+        ("memory_max_mhz", ctypes.c_uint32),
+    ]
+
+
 _TEXT, _DEVICE, _COUNT = ctypes.c_char_p, ctypes.c_uint, ctypes.c_uint64
 _NUMBER, _MOMENT, _ID = ctypes.c_double, ctypes.c_int64, ctypes.c_uint32
 _ARGUMENTS: Final[dict[str, tuple[type[Any], ...]]] = {
@@ -71,6 +82,7 @@ _ARGUMENTS: Final[dict[str, tuple[type[Any], ...]]] = {
     "true_energy_j": (_DEVICE,),
     "true_power_w": (_DEVICE,),
     "true_sm_clock_mhz": (_DEVICE,),
+    "true_locks": (_DEVICE, ctypes.POINTER(LocksStruct)),
     "set": (_DEVICE, _TEXT, _NUMBER),
     "get": (_DEVICE, _TEXT, ctypes.POINTER(_NUMBER)),
     "fail": (_TEXT, ctypes.c_int, ctypes.c_uint),

@@ -28,6 +28,7 @@ from joulewise.domain.errors import (
 from joulewise.domain.points import OperatingPoint
 from joulewise.simulator.fake_binding import (
     KernelStruct,
+    LocksStruct,
     ProgressStruct,
     SteadyStruct,
     StepStruct,
@@ -37,7 +38,7 @@ from joulewise.simulator.fake_binding import (
 LIBRARY_NAME: Final = "libnvidia-ml.so.1"
 """What clients of NVML load."""
 
-_ABI = 1
+_ABI = 2
 _NS_PER_S = 1e9
 # A duration is rounded up to whole nanoseconds, but for what its binary form is off by.
 _SLACK_NS = 1e-6
@@ -91,6 +92,14 @@ class FakeSteady:
     sm_clock_mhz: float
     is_power_capped: bool
     is_clock_not_held: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeLocks:
+    """Clock locks in force, which NVML cannot tell; `None`: that clock is not locked."""
+
+    sm_max_mhz: int | None
+    memory_max_mhz: int | None
 
 
 class FakeDriver:
@@ -226,6 +235,14 @@ class FakeDriver:
     def true_sm_clock_mhz(self, device_index: int) -> float:
         """SM clock in force now."""
         return float(self._functions["true_sm_clock_mhz"](device_index))
+
+    def true_locks(self, device_index: int) -> FakeLocks:
+        """Clock locks in force now, whoever set them. Raises InputError for no such device."""
+        raw = LocksStruct()
+        self._call("true_locks", device_index, raw)
+        return FakeLocks(
+            sm_max_mhz=raw.sm_max_mhz or None, memory_max_mhz=raw.memory_max_mhz or None
+        )
 
     def set_knob(self, device_index: int, name: str, value: float) -> None:
         """Turn a knob of the board, see tools/fake-nvml/README.md. Raises InputError."""

@@ -12,18 +12,19 @@ from joulewise.domain.errors import InputError
 from joulewise.store.files import file_error
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, *, follows_links: bool = True) -> None:
     """Write `content` beside `path`, flush it to disk, and rename it into place.
 
     Killed at any moment, `path` holds the old content or the new; at worst a hidden file
-    `.NAME.*.tmp` stays behind. A link is followed, so that what it names is replaced.
+    `.NAME.*.tmp` stays behind. A link is followed, so that what it names is replaced; without
+    `follows_links` the link itself is.
 
     Raises:
         InputError: the folder is missing or cannot be written to, or `path` is a folder, a
             device or a pipe.
     """
     try:
-        target = _target(path)
+        target = _target(path) if follows_links else path
         _replace(target, _beside(target), content)
     except (OSError, ValueError) as error:
         raise file_error(error, path, doing="written") from error

@@ -160,7 +160,7 @@ def _open_nvml(device: str, workload: Workload, hardware: HardwareRunners | None
     timer = MonotonicTimer() if driver is None else driver.timer
     doubts = hardware.caveats if driver is None and hardware is not None else ()
     if driver is not None:
-        doubts = _doubts_of_fake(driver, open_nvml(device, timer=timer).index)
+        doubts = doubts_of_fake(driver, open_nvml(device, timer=timer).index)
     gpu = open_nvml(device, timer=timer, caveats=doubts)
     if driver is not None:
         _refuse_workless(workload)
@@ -175,7 +175,7 @@ def _open_nvml(device: str, workload: Workload, hardware: HardwareRunners | None
     return DeviceSession(gpu=gpu, runner=runner, iterations=iterations, tracer=tracer)
 
 
-def _doubts_of_fake(driver: FakeDriver, index: int) -> tuple[Caveat, ...]:
+def doubts_of_fake(driver: FakeDriver, index: int) -> tuple[Caveat, ...]:
     """Uncalibrated where nothing was fitted to measurements of such a board."""
     spec = preset(driver.profile(index))
     if spec.is_calibrated:

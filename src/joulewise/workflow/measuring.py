@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from joulewise.control.lease import hold
-from joulewise.control.state import default_state_dir
 from joulewise.device.nvml_string import is_nvml
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.errors import JoulewiseError
@@ -24,6 +22,7 @@ from joulewise.store.atomic import require_place
 from joulewise.store.cells import CellJournal
 from joulewise.store.sweeps import replace_sweep
 from joulewise.workflow.devices import AskedPowerLimit, open_session, points_of_device
+from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.preparing import (
     Announce,
     announce_nothing,
@@ -66,7 +65,7 @@ def measure_to_file(
     sweep: Sweep | None = None
     try:
         # Held first: what limits there are shows once a dead holder's limit is put back.
-        with hold(session.gpu, state_dir=default_state_dir()) as lease:
+        with lease_on(session.gpu) as lease:
             points = points_of_device(
                 session.gpu, job.sm_clocks_mhz, job.mem_clocks_mhz, job.power_limits
             )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from joulewise.control.lease import hold
-from joulewise.control.state import default_state_dir
 from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.errors import InputError
 from joulewise.domain.measurement import ReplayWindow
@@ -22,6 +20,7 @@ from joulewise.measure.replayed_pairs import (
 )
 from joulewise.measure.settings import MeasureSettings
 from joulewise.store.documents import read_plan
+from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.preparing import refuse_without_rights
 from joulewise.workflow.verifying import (
     points_of_plan,
@@ -96,7 +95,7 @@ def replay_to_result(
     session = session_for_plan(
         plan, job.plan, device=job.device, workload=job.workload, hardware=hardware
     )
-    with hold(session.gpu, state_dir=default_state_dir()) as lease:
+    with lease_on(session.gpu) as lease:
         refuse_impossible_points(plan, session.gpu, job.plan)
         refuse_without_rights(session, lease, points_of_plan(plan))
         windows = {

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from joulewise.control.lease import hold
-from joulewise.control.state import default_state_dir
 from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Interval, Plan, PlannedLaunch
@@ -23,6 +21,7 @@ from joulewise.plan.solve import BUDGET_TOLERANCE_RATIO
 from joulewise.simulator.device_string import is_virtual
 from joulewise.store.documents import plan_sha256, read_plan
 from joulewise.workflow.devices import open_session
+from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.truth import is_noise_free, replanned_on_truth, true_iterations
 from joulewise.workflow.verifying import refuse_impossible_points, refuse_other_device
 from joulewise.workflow.workloads import load_workload, refuse_other_launches
@@ -343,7 +342,7 @@ def _truth(device: str, workload: Workload, plan: Plan) -> CarriedOutcome:
 def _measured(
     session: DeviceSession, plan: Plan, pair_count: int, progress: Progress
 ) -> tuple[CarriedOutcome, tuple[Caveat, ...]]:
-    with hold(session.gpu, state_dir=default_state_dir()) as lease:
+    with lease_on(session.gpu) as lease:
         seen = verify_plan(
             session,
             lease,

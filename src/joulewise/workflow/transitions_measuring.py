@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from joulewise.control.lease import hold
-from joulewise.control.state import default_state_dir
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.errors import InputError, NotSupported
 from joulewise.domain.points import ClockGrid, OperatingPoint
@@ -26,6 +24,7 @@ from joulewise.workflow.devices import (
     memory_clocks_of_device,
     open_session,
 )
+from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.preparing import refuse_without_rights
 from joulewise.workflow.workloads import load_workload, source_files
 
@@ -98,7 +97,7 @@ def measure_transitions_to_file(
             hint=f"Its kernels begin with {', '.join(session.runner.kernels[:3])}.",
         )
     # Held first: what limits there are shows once a dead holder's limit is put back.
-    with hold(session.gpu, state_dir=default_state_dir()) as lease:
+    with lease_on(session.gpu) as lease:
         points = points_to_change(
             session.gpu.clock_grid(),
             job.sm_clocks_mhz,

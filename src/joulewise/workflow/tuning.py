@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from joulewise.control.lease import hold
-from joulewise.control.state import default_state_dir
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError
 from joulewise.domain.measurement import CellMeasurement
@@ -32,6 +30,7 @@ from joulewise.store.cells import CellJournal
 from joulewise.store.documents import plan_sha256, write_plan, write_verification
 from joulewise.store.sweeps import sweep_sha256, write_sweep_parquet
 from joulewise.workflow.devices import AskedPowerLimit, open_session, points_of_device
+from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.measuring import SETTINGS, journal_header, sweep_to_file
 from joulewise.workflow.preparing import (
     Announce,
@@ -146,7 +145,7 @@ def tune_to_folder(
     workload = load_workload(job.workload)
     session = open_session(job.device, workload, transition, hardware=hardware)
     # Held first: what limits there are shows once a dead holder's limit is put back.
-    with hold(session.gpu, state_dir=default_state_dir()) as lease:
+    with lease_on(session.gpu) as lease:
         points = points_of_device(
             session.gpu, job.sm_clocks_mhz, job.mem_clocks_mhz, job.power_limits
         )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from joulewise.control.lease import hold
-from joulewise.control.state import default_state_dir
 from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Plan, Verification
 from joulewise.domain.points import OperatingPoint, PowerLimitRange
@@ -18,6 +16,7 @@ from joulewise.measure.verify import verify_plan
 from joulewise.store.atomic import require_place
 from joulewise.store.documents import plan_sha256, read_plan, write_verification
 from joulewise.workflow.devices import open_session
+from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.preparing import (
     Announce,
     announce_nothing,
@@ -67,7 +66,7 @@ def verify_to_file(
     session = session_for_plan(
         plan, job.plan, device=job.device, workload=job.workload, hardware=hardware
     )
-    with hold(session.gpu, state_dir=default_state_dir()) as lease:
+    with lease_on(session.gpu) as lease:
         refuse_impossible_points(plan, session.gpu, job.plan)
         refuse_without_rights(session, lease, points_of_plan(plan))
         announce_pairs(session, plan, job.pair_count, MeasureSettings(), announce)

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import msgspec
 
+from joulewise.domain.control import ControlledGpu
 from joulewise.domain.errors import (
     BusyError,
     DeviceError,
@@ -30,6 +31,7 @@ Uuid = Annotated[str, msgspec.Meta(min_length=4, max_length=80, pattern=r"^GPU-[
 Label = Annotated[str, msgspec.Meta(max_length=200)]
 Clock = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Watts = Annotated[float, msgspec.Meta(gt=0, le=100_000)]
+Version = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class Question(msgspec.Struct, frozen=True, tag_field="ask", forbid_unknown_fields=True):
@@ -39,7 +41,7 @@ class Question(msgspec.Struct, frozen=True, tag_field="ask", forbid_unknown_fiel
 class Hello(Question, frozen=True, tag="hello", forbid_unknown_fields=True, kw_only=True):
     """The first question of a connection. `program` is told to people in logs and refusals."""
 
-    version: int
+    version: Version
     program: Label | None = None
 
 
@@ -211,10 +213,43 @@ def parse_answer(line: bytes) -> AnyAnswer:
         ) from error
 
 
+def tag_of(message: Question | Answer) -> str:
+    """What kind of message this is, as it is tagged."""
+    return str(message.__struct_config__.tag)
+
+
+def shown(text: str) -> str:
+    """What a client calls itself, fit for the terminals and logs of others."""
+    return "".join(one if one.isprintable() else "?" for one in text).strip()
+
+
+def state_of(gpu: ControlledGpu) -> GpuState:
+    """A GPU for an answer."""
+    sample = gpu.sample
+    return GpuState(
+        gpu=gpu.uuid,
+        name=gpu.name,
+        device=gpu.device,
+        is_simulated=gpu.is_simulated,
+        holder=None if gpu.holder is None else gpu.holder.text,
+        asked=None if gpu.asked is None else gpu.asked.label,
+        doubts=tuple(f"{caveat.kind.value}: {caveat.seen}" for caveat in gpu.caveats),
+        left_set=gpu.left_set,
+        is_lowered_idle=gpu.is_lowered_idle,
+        sm_clock_mhz=None if sample is None else sample.sm_clock_mhz,
+        mem_clock_mhz=None if sample is None else sample.mem_clock_mhz,
+        power_w=None if sample is None else sample.power_w,
+        power_limit_w=None if sample is None else sample.power_limit_w,
+    )
+
+
 def refusal(error: JoulewiseError) -> Refused:
-    """An error as an answer."""
+    """An error as an answer; what was noted of it, such as what is left set, goes with the hint."""
     kind = next((name for name, cls in _ERRORS.items() if type(error) is cls), "device")
-    return Refused(kind=kind, message=error.message, hint=error.hint)
+    said = [error.hint, *getattr(error, "__notes__", ())]
+    return Refused(
+        kind=kind, message=error.message, hint=" ".join(filter(None, said)) or None
+    )
 
 
 def error_of(refused: Refused) -> JoulewiseError:

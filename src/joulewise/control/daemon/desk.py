@@ -1,0 +1,258 @@
+"""Who holds which GPU: answers the questions of clients, and knows nothing of sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Sequence
+
+from joulewise.control.daemon.changes_log import ChangesLog, Refusals
+from joulewise.control.daemon.client import Client, Why
+from joulewise.control.daemon.keeper import GpuKeeper
+from joulewise.control.daemon.messages import (
+    PROTOCOL_VERSION,
+    Alive,
+    Answer,
+    AnyQuestion,
+    Applied,
+    Apply,
+    Beat,
+    Ended,
+    Granted,
+    Hello,
+    Release,
+    Released,
+    State,
+    Status,
+    Take,
+    Welcome,
+    refusal,
+    shown,
+    state_of,
+    tag_of,
+)
+from joulewise.control.daemon.policy import Policy
+from joulewise.control.daemon.rate import UserRates
+from joulewise.domain.control import ControlledGpu
+from joulewise.domain.errors import BusyError, DeviceError, InputError, JoulewiseError
+
+_BEATS_PER_TIMEOUT = 4.0
+
+
+class LeaseDesk:
+    """Leases GPUs to clients within a policy.
+
+    One desk serves one event loop. A question that is refused sets nothing.
+    """
+
+    def __init__(self, keepers: Sequence[GpuKeeper], policy: Policy, log: ChangesLog) -> None:
+        self._keepers = {keeper.uuid: keeper for keeper in keepers}
+        self._policy = policy
+        self._log = log
+        self._refusals = Refusals(log, self._now_s)
+        self._rates = UserRates(policy.settings.max_changes_per_s)
+        self._is_closing = False
+        self._watches: list[asyncio.Task[None]] = []
+        self._endings: set[asyncio.Task[JoulewiseError | None]] = set()
+        self.answer_count: Counter[tuple[str, str]] = Counter()
+        self.ended_lease_count: Counter[str] = Counter()
+
+    async def open(self) -> None:
+        """Undo what dead holders left, and begin to watch the GPUs."""
+        keepers = self._keepers.values()
+        for keeper, problem in zip(
+            keepers, await asyncio.gather(*(keeper.recover() for keeper in keepers)), strict=True
+        ):
+            if problem is not None:
+                self._log.write("not given back", gpu=keeper.uuid, result=str(problem))
+        period_s = self._policy.settings.sample_period_s
+        self._watches = [asyncio.create_task(self._watch(one, period_s)) for one in keepers]
+
+    def gpus(self) -> tuple[ControlledGpu, ...]:
+        """Every GPU as it is known now; any thread may ask."""
+        return tuple(keeper.state() for keeper in self._keepers.values())
+
+    async def answer(self, client: Client, question: AnyQuestion) -> Answer:
+        """Do what a client asks, or say why not; raises nothing that a client can bring about."""
+        try:
+            answer = await self._do(client, question)
+        except JoulewiseError as error:
+            answer = refusal(error)
+            asked = question.point.label if isinstance(question, Apply) else tag_of(question)
+            gpu = getattr(question, "gpu", None)
+            self._refusals.note(client, gpu=gpu, asked=asked, result=str(error))
+        except Exception as error:  # noqa: BLE001 - one client's trouble is no other's
+            self._log.write("fault", client=client, result=f"{type(error).__name__}: {error}")
+            answer = refusal(DeviceError("joulewised failed where it should not; see its log"))
+        self.answer_count[tag_of(question), tag_of(answer)] += 1
+        return answer
+
+    def note_broken(self, client: Client, error: InputError) -> None:
+        """A client sent what is no question."""
+        self._refusals.note(client, gpu=None, asked="unknown", result=str(error))
+        self.answer_count["unknown", "refused"] += 1
+
+    async def leave(self, client: Client, why: Why) -> None:
+        """The client is gone: take nothing more for it, and give back what it held.
+
+        The clocks are on their way back when this first waits, and back when it returns.
+        """
+        client.is_gone = True
+        await self.end_leases(client, why)
+
+    async def end_leases(self, client: Client, why: Why) -> None:
+        """End the leases of a client, and tell it once the clocks are given back."""
+        endings = [self._end(client, keeper, why) for keeper in self._held_by(client)]
+        if endings:
+            await asyncio.wait(endings)
+
+    async def close(self) -> None:
+        """Give every GPU back."""
+        self._is_closing = True
+        for task in self._watches:
+            task.cancel()
+        for keeper in self._keepers.values():
+            if keeper.client is not None:
+                self._end(keeper.client, keeper, Why.STOPPING)
+        if self._endings:
+            await asyncio.wait(self._endings)
+        await asyncio.gather(*(keeper.close() for keeper in self._keepers.values()))
+
+    def tick(self) -> None:
+        """Call this now and then."""
+        self._refusals.sum_up()
+
+    async def _do(self, client: Client, question: AnyQuestion) -> Answer:
+        match question:
+            case Apply():
+                return await self._apply(client, question)
+            case Take():
+                return await self._take(client, question)
+            case Release():
+                return await self._release(client, question)
+            case Beat():
+                return Alive()
+            case Status():
+                return State(pid=os.getpid(), gpus=tuple(map(state_of, self.gpus())))
+            case Hello():
+                return self._hello(client, question)
+
+    def _hello(self, client: Client, question: Hello) -> Welcome:
+        if question.version != PROTOCOL_VERSION:
+            raise InputError(
+                f"joulewised speaks version {PROTOCOL_VERSION} of its protocol, not "
+                f"{question.version}",
+                hint="Use the same version of joulewise and joulewised.",
+            )
+        client.program = None if question.program is None else shown(question.program)
+        offers = [self._policy.offer(client.peer, k.gpu.identity) for k in self._keepers.values()]
+        return Welcome(
+            version=PROTOCOL_VERSION,
+            pid=os.getpid(),
+            beat_s=self._policy.settings.heartbeat_timeout_s / _BEATS_PER_TIMEOUT,
+            offers=tuple(offer for offer in offers if offer is not None),
+        )
+
+    async def _take(self, client: Client, question: Take) -> Granted:
+        self._count_change(client)
+        if self._is_closing:
+            raise BusyError("joulewised is stopping", hint="Try again once it runs again.")
+        uuid = question.gpu
+        keeper = self._keeper(uuid)
+        self._policy.require_lease(client.peer, uuid)
+        if keeper.client is client:
+            raise InputError("this connection holds the lease on this GPU already")
+        found_w = await keeper.take(client)
+        client.held.add(uuid)
+        client.over.pop(uuid, None)
+        self._log.write("lease taken", client=client, gpu=uuid)
+        return Granted(gpu=uuid, found_limit_w=found_w)
+
+    async def _apply(self, client: Client, question: Apply) -> Applied:
+        self._count_change(client)
+        keeper, point = self._keeper_of(client, question.gpu), question.point
+        self._policy.check(client.peer, question.gpu, point, keeper.grid)
+        await keeper.apply(point)
+        self._log.write("change", client=client, gpu=question.gpu, asked=point.label, result="set")
+        return Applied(gpu=question.gpu)
+
+    async def _release(self, client: Client, question: Release) -> Released:
+        self._count_change(client)
+        keeper = self._keeper_of(client, question.gpu)
+        problem = await self._end(client, keeper, Why.RELEASED)
+        if problem is not None:
+            raise problem
+        return Released(gpu=question.gpu)
+
+    def _count_change(self, client: Client) -> None:
+        if not self._rates.take(client.peer.uid, self._now_s()):
+            raise BusyError(
+                f"{client.peer.title} asks for more than "
+                f"{self._policy.settings.max_changes_per_s:g} changes per second",
+                hint="Ask less often, or have max_changes_per_s raised in the policy file.",
+            )
+
+    def _keeper(self, uuid: str) -> GpuKeeper:
+        keeper = self._keepers.get(uuid)
+        if keeper is None:
+            raise InputError(
+                f"joulewised has no GPU {uuid}",
+                hint=f"It has {', '.join(self._keepers)}.",
+            )
+        return keeper
+
+    def _keeper_of(self, client: Client, uuid: str) -> GpuKeeper:
+        keeper = self._keepers.get(uuid)
+        if keeper is not None and keeper.client is client:
+            return keeper
+        self._keeper(uuid)
+        why = client.over.get(uuid)
+        because = "" if why is None else f": {why.text}"
+        raise DeviceError(
+            f"this connection holds no lease on this GPU{because}",
+            hint="Take a new one before setting clocks.",
+        )
+
+    def _held_by(self, client: Client) -> list[GpuKeeper]:
+        return [keeper for keeper in self._keepers.values() if keeper.client is client]
+
+    def _end(
+        self, client: Client, keeper: GpuKeeper, why: Why
+    ) -> asyncio.Task[JoulewiseError | None]:
+        """End a lease now; what may be awaited tells of giving the clocks back."""
+        client.held.discard(keeper.uuid)
+        if why is not Why.RELEASED:
+            client.over[keeper.uuid] = why
+        self.ended_lease_count[why.value] += 1
+        ending = asyncio.create_task(self._tell_end(client, keeper.uuid, why, keeper.give_back()))
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
+        return ending
+
+    async def _tell_end(
+        self, client: Client, uuid: str, why: Why, given_back: asyncio.Future[None]
+    ) -> JoulewiseError | None:
+        problem = None
+        try:
+            await given_back
+        except JoulewiseError as error:
+            problem = error
+        result = "given back" if problem is None else f"not given back: {problem}"
+        self._log.write("lease ended", client=client, gpu=uuid, asked=why.value, result=result)
+        if why is not Why.RELEASED:
+            said = why.text if problem is None else f"{why.text}; {result}"
+            client.tell(Ended(gpu=uuid, why=said))
+        return problem
+
+    async def _watch(self, keeper: GpuKeeper, period_s: float) -> None:
+        """Watch a GPU for ever, whatever happens to one look at it."""
+        while True:
+            try:
+                await keeper.watch(period_s)
+            except Exception as error:  # noqa: BLE001 - leases go on where watching fails
+                self._log.write("fault", gpu=keeper.uuid, result=f"{type(error).__name__}: {error}")
+                await asyncio.sleep(period_s)
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()

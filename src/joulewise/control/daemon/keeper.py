@@ -1,0 +1,302 @@
+"""One GPU within the daemon: whose it is, what was asked of it, and what was last seen of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from functools import partial
+
+from joulewise.control.daemon.client import Client
+from joulewise.control.daemon.serial_thread import SerialThread
+from joulewise.control.drift import DriftWatch
+from joulewise.control.idle import LOWERED_SAMPLE_PERIOD_S, IdleAct, IdlePolicy
+from joulewise.control.lease import GpuLease
+from joulewise.domain.caveats import Caveat
+from joulewise.domain.control import ControlledGpu, Holder
+from joulewise.domain.errors import BusyError, DeviceError, JoulewiseError
+from joulewise.domain.measurement import GpuSample
+from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint
+from joulewise.domain.ports import Gpu
+
+TakeLease = Callable[[Gpu, Holder], GpuLease]
+"""Takes the lock of a GPU and undoes what a dead holder left; blocks."""
+
+_GIVING_BACK_PATIENCE_S = 3.0
+_RECOVER_AGAIN_S = 30.0
+
+
+class GpuKeeper:
+    """Hands one GPU to one client at a time.
+
+    All methods are called on the event loop. What sets clocks runs in one thread, in order, and
+    what reads in another, so that no reading stands in the way of a question.
+    """
+
+    def __init__(
+        self, gpu: Gpu, take: TakeLease, *, index: int | None = None, idle: IdlePolicy | None = None
+    ) -> None:
+        """Read what the GPU takes. Raises NotSupported, DeviceLost."""
+        self.gpu = gpu
+        self.uuid = gpu.identity.uuid
+        self.grid: ClockGrid = gpu.clock_grid()
+        self.client: Client | None = None
+        self.left_set: str | None = None
+        self._index = index
+        self._take = take
+        self._setting = SerialThread(f"sets {self.uuid}")
+        self._reading = SerialThread(f"reads {self.uuid}")
+        self._giving_back: asyncio.Future[None] | None = None
+        self._holder: Holder | None = None
+        self._idle = idle
+        self._tried_s = 0.0
+        # Of the thread that sets clocks.
+        self._lease: GpuLease | None = None
+        self._found: KnobState | None = None
+        # What is not as asked.
+        self._asked: tuple[OperatingPoint, float] | None = None
+        self._watched: tuple[OperatingPoint, float] | None = None
+        self._watch: DriftWatch | None = None
+        self._caveats: tuple[Caveat, ...] = ()
+        self._sample: GpuSample | None = None
+
+    @property
+    def is_lowered_idle(self) -> bool:
+        """Whether the idle policy holds the GPU."""
+        return self._idle is not None and self._idle.is_lowered
+
+    def state(self) -> ControlledGpu:
+        """What is known of it now; any thread may ask."""
+        identity, lease, asked = self.gpu.identity, self._lease, self._asked
+        touched = () if lease is None else tuple(sorted(lease.touched.knobs))
+        return ControlledGpu(
+            uuid=identity.uuid,
+            name=identity.name,
+            device=identity.spec,
+            is_simulated=identity.is_simulated,
+            holder=self._holder,
+            asked=None if asked is None else asked[0],
+            touched=touched,
+            found=self._found,
+            sample=self._sample,
+            caveats=self._caveats,
+            left_set=self.left_set,
+            is_lowered_idle=self.is_lowered_idle,
+            index=self._index,
+        )
+
+    async def recover(self) -> JoulewiseError | None:
+        """Undo what a dead holder left; returns what was in the way. Raises nothing."""
+        try:
+            await self._setting.start(self._recover)
+        except JoulewiseError as error:
+            return error
+        return None
+
+    async def take(self, client: Client) -> float | None:
+        """Give the GPU to this client; returns the power limit found, in watts.
+
+        Raises:
+            BusyError: somebody else has it, here or elsewhere.
+            DeviceError: it cannot be had, or the client went away meanwhile.
+        """
+        if self.client is not None:
+            raise BusyError(
+                f"{self.gpu.identity.name} is held by {self.holder_text}",
+                hint="Wait until it ends, or end it; one process at a time may set clocks.",
+            )
+        holder = client.holder(os.getpid())
+        # From here on it is this client's, so that nobody else waits for it.
+        self.client, self._holder = client, holder
+        try:
+            self._stop_idling()
+            await self._settled()
+            if self.client is not client:
+                raise DeviceError("the client went away")
+            return await self._setting.start(partial(self._begin, client, holder))
+        except BaseException:
+            if self.client is client:
+                self.client = self._holder = None
+            raise
+
+    async def apply(self, point: OperatingPoint) -> None:
+        """Ask for a point under the client's lease. Raises what the lease raises."""
+        await self._setting.start(partial(self._apply, point))
+
+    def give_back(self) -> asyncio.Future[None]:
+        """End the lease; the future raises what was in the way of giving the clocks back."""
+        self.client = self._holder = self._asked = None
+        self._caveats = ()
+        self._giving_back = self._setting.start(self._finish)
+        return self._giving_back
+
+    async def watch(self, period_s: float) -> None:
+        """Look at the GPU now and then, for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began_s = loop.time()
+            await self._look()
+            period = min(period_s, LOWERED_SAMPLE_PERIOD_S) if self.is_lowered_idle else period_s
+            await asyncio.sleep(max(0.0, began_s + period - loop.time()))
+
+    async def close(self) -> None:
+        """Give back what is held, and end the threads."""
+        self._stop_idling()
+        if self._giving_back is not None:
+            await asyncio.wait({self._giving_back})
+        self._setting.stop()
+        self._reading.stop()
+
+    @property
+    def holder_text(self) -> str:
+        """Who holds it, as refusals name them."""
+        holder = self._holder
+        return "nobody" if holder is None else holder.text
+
+    async def _settled(self) -> None:
+        """Wait until the last lease is given back."""
+        giving_back = self._giving_back
+        if giving_back is None or giving_back.done():
+            return
+        await asyncio.wait({giving_back}, timeout=_GIVING_BACK_PATIENCE_S)
+        if not giving_back.done():
+            raise BusyError(
+                f"{self.gpu.identity.name} is still being given back, for its driver does not "
+                "answer",
+                hint="Try again later; if that goes on, look at the machine.",
+            )
+
+    # The idle policy.
+
+    def _stop_idling(self) -> None:
+        if self._idle is None:
+            return
+        act = self._idle.feed(None, now_s=asyncio.get_running_loop().time(), is_leased=True)
+        if act is IdleAct.GIVE_BACK:
+            self._giving_back = self._setting.start(self._finish)
+            self._asked = None
+            self._giving_back.add_done_callback(_retrieve)
+
+    async def _idle_on(self, sample: GpuSample | None) -> None:
+        if self._idle is None:
+            return
+        now_s = asyncio.get_running_loop().time()
+        act = self._idle.feed(sample, now_s=now_s, is_leased=self.client is not None)
+        if act is IdleAct.GIVE_BACK and self.client is None:
+            self.give_back().add_done_callback(_retrieve)
+        elif act is IdleAct.LOWER:
+            holder = Holder(pid=os.getpid(), command="joulewised: idle policy")
+            try:
+                await self._setting.start(partial(self._lower, holder, self._idle.point))
+            except JoulewiseError:
+                self._idle.not_lowered(now_s)
+            else:
+                if self.client is None and self._idle.is_lowered:
+                    self._holder = holder
+
+    # Looking.
+
+    async def _look(self) -> None:
+        try:
+            sample = await self._reading.start(self.gpu.sample)
+        except JoulewiseError:
+            self._sample = None
+        else:
+            self._sample = sample
+            self._judge(sample)
+        await self._idle_on(self._sample)
+        await self._recover_again()
+
+    def _judge(self, sample: GpuSample) -> None:
+        """See whether the GPU does as asked, and leave alone what somebody else took over."""
+        asked = self._asked
+        if asked is None:
+            self._watch = self._watched = None
+            return
+        if asked is not self._watched:
+            # What was seen before a request says nothing of what was asked then.
+            point, asked_s = asked
+            self._watch, self._watched = DriftWatch(point, self.grid, asked_s=asked_s), asked
+        if self._watch is None:
+            return
+        drift = self._watch.feed(sample)
+        self._caveats = drift.caveats
+        lease = self._lease
+        if lease is not None:
+            for knob in drift.taken_over & lease.touched.knobs:
+                self._setting.start(partial(lease.yield_knob, knob)).add_done_callback(_retrieve)
+
+    async def _recover_again(self) -> None:
+        """Where clocks were left set, try again now and then, as long as nobody has the GPU."""
+        now_s = asyncio.get_running_loop().time()
+        if self.left_set is None or self.client is not None or self.is_lowered_idle:
+            return
+        if now_s - self._tried_s >= _RECOVER_AGAIN_S:
+            self._tried_s = now_s
+            await self.recover()
+
+    # In the thread that sets clocks.
+
+    def _recover(self) -> None:
+        if self._lease is not None:
+            return
+        self._begin(None, Holder(pid=os.getpid(), command="joulewised"))
+        self._finish()
+
+    def _begin(self, client: Client | None, holder: Holder) -> float | None:
+        if client is not None and client.is_gone:
+            raise DeviceError("the client went away")
+        try:
+            self._lease = self._take(self.gpu, holder)
+        except DeviceError as error:
+            self.left_set = _left(error)
+            raise
+        self.left_set = None
+        try:
+            self.grid = self.gpu.clock_grid()
+            self._found = self.gpu.knob_state()
+        except JoulewiseError:
+            self._finish()
+            raise
+        return self._found.power_limit_w
+
+    def _apply(self, point: OperatingPoint) -> None:
+        lease = self._lease
+        if lease is None:
+            raise DeviceError(
+                "the lease on this GPU is over", hint="Take a new one before setting clocks."
+            )
+        lease.apply(point)
+        self._asked = (point, self.gpu.now_s())
+
+    def _lower(self, holder: Holder, point: OperatingPoint) -> None:
+        if self.client is not None:
+            raise BusyError("a client has the GPU")
+        self._begin(None, holder)
+        try:
+            self._apply(point)
+        except JoulewiseError:
+            self._finish()
+            raise
+
+    def _finish(self) -> None:
+        lease, self._lease, self._found, self._asked = self._lease, None, None, None
+        if lease is None:
+            return
+        try:
+            lease.release()
+        except JoulewiseError as error:
+            self.left_set = lease.still_set() or _left(error)
+            raise
+
+
+def _left(error: JoulewiseError) -> str:
+    """What an error says of clocks that are still set."""
+    notes = getattr(error, "__notes__", ())
+    return str(notes[-1] if notes else error)
+
+
+def _retrieve(future: asyncio.Future[None]) -> None:
+    """Nobody waits for it; what was in the way is in the keeper's state."""
+    if not future.cancelled():
+        future.exception()

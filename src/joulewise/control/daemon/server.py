@@ -1,0 +1,182 @@
+"""Accepts connections, within limits, and ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import Counter
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import replace
+
+from joulewise.control.daemon.changes_log import ChangesLog
+from joulewise.control.daemon.connection import Connection
+from joulewise.control.daemon.desk import LeaseDesk
+from joulewise.control.daemon.messages import encode, refusal
+from joulewise.control.daemon.peer import Peer, peer_of, process_descriptor, user_name
+from joulewise.control.daemon.policy import DaemonSettings
+from joulewise.control.daemon.serial_thread import SerialThread
+from joulewise.domain.control import DaemonCounts
+from joulewise.domain.errors import BusyError
+
+_GIVING_BACK_PATIENCE_S = 5.0
+_FAREWELL_S = 1.0
+_ACCEPT_AGAIN_S = 0.2
+_TICK_S = 1.0
+_QUESTIONS_PER_CHANGE = 2.0
+_FEWEST_QUESTIONS_PER_S = 100.0
+_MOST_NAMES_COUNT = 1024
+
+
+class DaemonServer:
+    """Serves one listening Unix socket on the running event loop."""
+
+    def __init__(self, desk: LeaseDesk, settings: DaemonSettings, log: ChangesLog) -> None:
+        self.desk = desk
+        self._settings = settings
+        self._log = log
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._accepting: asyncio.Task[None] | None = None
+        self._connections: dict[Connection, int | None] = {}
+        """With the descriptor of each one's process."""
+        self._per_user: Counter[int] = Counter()
+        self._open_count = 0
+        self._refused_count = 0
+        self._unsaid_count = 0
+        self._names: dict[int, str | None] = {}
+        self._naming = SerialThread("names")
+
+    @property
+    def heartbeat_timeout_s(self) -> float:
+        """How long a client that holds a lease may be silent."""
+        return self._settings.heartbeat_timeout_s
+
+    @property
+    def questions_per_s(self) -> float:
+        """Questions of any kind of one connection; more have to wait."""
+        changes_per_s = self._settings.max_changes_per_s
+        return max(_FEWEST_QUESTIONS_PER_S, _QUESTIONS_PER_CHANGE * changes_per_s)
+
+    def counts(self) -> DaemonCounts:
+        """What was asked and done since the start; any thread may ask."""
+        return DaemonCounts(
+            connection_count=self._open_count,
+            refused_connection_count=self._refused_count,
+            answer_count=dict(self.desk.answer_count),
+            ended_lease_count=dict(self.desk.ended_lease_count),
+        )
+
+    def start(self, listening: socket.socket) -> None:
+        """Accept connections from now on."""
+        listening.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept(listening))
+        self.spawn(self._tick())
+
+    async def close(self) -> None:
+        """Accept nobody any more, give every GPU back, tell its holder, and close.
+
+        A driver that does not answer is not waited for long: the guard process goes on trying.
+        """
+        if self._accepting is not None:
+            self._accepting.cancel()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.desk.close(), _GIVING_BACK_PATIENCE_S)
+        for connection in list(self._connections):
+            connection.close()
+        deadline_s = asyncio.get_running_loop().time() + _FAREWELL_S
+        while self._connections and asyncio.get_running_loop().time() < deadline_s:
+            await asyncio.sleep(0.01)
+        for task in list(self._tasks):
+            task.cancel()
+
+    def spawn(self, work: Coroutine[object, object, None]) -> None:
+        """Run something beside, to its end."""
+        task = asyncio.create_task(work)
+        # The loop itself does not keep it.
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def is_gone(self, connection: Connection) -> None:
+        """A connection was closed: make room for another."""
+        descriptor = self._connections.pop(connection, None)
+        if descriptor is not None:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
+        self._let_go(connection.client.peer)
+
+    async def _accept(self, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                # Such as too many open files, in the whole system.
+                self._log.write("fault", result=f"no connection can be accepted: {error}")
+                await asyncio.sleep(_ACCEPT_AGAIN_S)
+                continue
+            try:
+                self._admit(accepted, peer_of(accepted))
+            except OSError:
+                accepted.close()
+
+    def _admit(self, accepted: socket.socket, peer: Peer) -> None:
+        """Take a connection, unless there are too many."""
+        settings = self._settings
+        is_user_full = self._per_user[peer.uid] >= settings.max_connection_per_user_count
+        if not is_user_full and self._open_count < settings.max_connection_count:
+            self._open_count += 1
+            self._per_user[peer.uid] += 1
+            self.spawn(self._begin(accepted, peer))
+            return
+        self._refused_count += 1
+        self._unsaid_count += 1
+        whose = f"user {peer.uid} has" if is_user_full else "joulewised has"
+        error = BusyError(
+            f"{whose} too many connections open", hint="Close some of them, or try again later."
+        )
+        with suppress(OSError), accepted:
+            accepted.send(encode(refusal(error)))
+
+    async def _begin(self, accepted: socket.socket, peer: Peer) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            named = replace(peer, user=await self._name(peer.uid))
+            descriptor = process_descriptor(accepted, peer.pid)
+        except (OSError, asyncio.CancelledError):
+            self._let_go(peer)
+            accepted.close()
+            return
+        connection = Connection(self, named)
+        self._connections[connection] = descriptor
+        if descriptor is not None:
+            loop.add_reader(descriptor, self._see_process_end, connection)
+        await loop.connect_accepted_socket(lambda: connection, accepted)
+
+    def _see_process_end(self, connection: Connection) -> None:
+        descriptor = self._connections[connection]
+        if descriptor is not None:
+            asyncio.get_running_loop().remove_reader(descriptor)
+        connection.end_with_process()
+
+    async def _name(self, uid: int) -> str | None:
+        """The name of a user; only the first time somebody waits for it."""
+        if uid not in self._names:
+            if len(self._names) >= _MOST_NAMES_COUNT:
+                self._names.clear()
+            self._names[uid] = await self._naming.start(lambda: user_name(uid))
+        return self._names[uid]
+
+    def _let_go(self, peer: Peer) -> None:
+        self._open_count -= 1
+        self._per_user[peer.uid] -= 1
+        if not self._per_user[peer.uid]:
+            del self._per_user[peer.uid]
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self.desk.tick()
+            if self._unsaid_count:
+                self._log.sum_up("connections refused", self._unsaid_count)
+                self._unsaid_count = 0

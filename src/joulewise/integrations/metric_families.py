@@ -1,0 +1,378 @@
+"""Which fields of which records Prometheus gets, and the families of metrics made of them.
+
+Names and factors come from the registry of quantities. What is not known is an absent series,
+never 0 and never NaN. Labels are few and bounded: what differs from process to process, or says
+something in words, is for `joulewise status` and the log.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from joulewise import __version__
+from joulewise.domain.control import ControlledGpu, DaemonCounts
+from joulewise.domain.measurement import GpuActivity, GpuSample
+from joulewise.domain.points import KnobState, OperatingPoint
+from joulewise.domain.quantities import (
+    METRIC_PREFIX,
+    Behaviour,
+    metric_name,
+    metric_unit,
+    metric_value,
+    quantity_of,
+)
+
+GPU_LABELS = ("gpu", "name", "index", "is_simulated")
+"""Labels of everything that is told of a GPU; `gpu` is its UUID."""
+
+_LONGEST_COMMAND_COUNT = 64
+_Gpus = Callable[[], Sequence[ControlledGpu]]
+_Counts = Callable[[], DaemonCounts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A number of a record as a metric; `about` stands before the field's name in its own."""
+
+    record: type
+    field: str
+    tells: str
+    about: str = ""
+    behaviour: Behaviour | None = None
+    """`None`: as most of its quantity."""
+
+    @property
+    def name(self) -> str:
+        """The metric's name, base unit included."""
+        return metric_name(self._field, self.behaviour)
+
+    def family(self, labels: Sequence[str]) -> Family:
+        """An empty family for it."""
+        behaviour = self.behaviour or quantity_of(self.field).behaviour
+        return family(self.name, self.tells, labels, behaviour, unit=metric_unit(self.field))
+
+    def value(self, record: object) -> float | None:
+        """What the record tells, in the base unit."""
+        value: float | None = getattr(record, self.field)
+        if value is None or not math.isfinite(value):
+            return None
+        return metric_value(self.field, value)
+
+    @property
+    def _field(self) -> str:
+        return f"{self.about}_{self.field}" if self.about else self.field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """A yes or no of a GPU as a metric that is 1 or 0; `field` is what it is judged by.
+
+    `holds` gives `None` where it is not known.
+    """
+
+    name: str
+    field: str
+    tells: str
+    holds: Callable[[ControlledGpu], bool | None]
+
+
+READINGS = (
+    Reading(
+        record=GpuSample,
+        field="energy_j",
+        tells="Energy that the GPU drew since its driver was loaded.",
+    ),
+    Reading(
+        record=GpuSample,
+        field="power_w",
+        tells="Power drawn, as near to now as the GPU tells.",
+    ),
+    Reading(
+        record=GpuSample,
+        field="average_power_w",
+        tells="Power drawn, as the GPU's own slower mean.",
+    ),
+    Reading(record=GpuSample, field="sm_clock_mhz", tells="SM clock now."),
+    Reading(record=GpuSample, field="mem_clock_mhz", tells="Memory clock now."),
+    Reading(record=GpuSample, field="temp_c", tells="Temperature of the GPU."),
+    Reading(
+        record=GpuSample,
+        field="power_limit_w",
+        tells="Power limit in force, whoever set it.",
+    ),
+    Reading(
+        record=GpuSample,
+        field="power_capped_s",
+        tells="Time spent below the clocks asked for because of the power limit.",
+    ),
+    Reading(
+        record=GpuSample,
+        field="thermally_throttled_s",
+        tells="Time spent below the clocks asked for because of heat.",
+    ),
+    Reading(
+        record=GpuSample,
+        field="power_braked_s",
+        tells="Time slowed down from outside, by the power brake.",
+    ),
+    Reading(
+        record=GpuSample,
+        field="sync_boosted_s",
+        tells="Time held down to the clock of other GPUs in a group.",
+    ),
+    Reading(
+        record=GpuSample,
+        field="other_process_count",
+        behaviour=Behaviour.GAUGE,
+        tells="Compute processes on the GPU beside the one that reads.",
+    ),
+    Reading(
+        record=OperatingPoint,
+        field="sm_clock_mhz",
+        about="asked",
+        tells="SM clock that the lease's holder asked for; absent: left to the driver.",
+    ),
+    Reading(
+        record=OperatingPoint,
+        field="mem_clock_mhz",
+        about="asked",
+        tells="Memory clock that the lease's holder asked for; absent: left to the driver.",
+    ),
+    Reading(
+        record=OperatingPoint,
+        field="power_limit_w",
+        about="asked",
+        tells="Power limit that the lease's holder asked for; absent: left to the driver.",
+    ),
+    Reading(
+        record=KnobState,
+        field="power_limit_w",
+        about="found",
+        tells="Power limit as it was before the lease's holder touched anything.",
+    ),
+    Reading(
+        record=GpuActivity,
+        field="sm_time_ratio",
+        about="activity",
+        tells="Share of time that SMs were busy (GPM, Hopper and later).",
+    ),
+    Reading(
+        record=GpuActivity,
+        field="sm_cycle_ratio",
+        about="activity",
+        tells="Share of cycles that SMs were busy (GPM, Hopper and later).",
+    ),
+    Reading(
+        record=GpuActivity,
+        field="occupancy_ratio",
+        about="activity",
+        tells="Share of warps that were resident (GPM, Hopper and later).",
+    ),
+    Reading(
+        record=GpuActivity,
+        field="tensor_ratio",
+        about="activity",
+        tells="Share of cycles that tensor cores were busy (GPM, Hopper and later).",
+    ),
+    Reading(
+        record=GpuActivity,
+        field="dram_ratio",
+        about="activity",
+        tells="Share of the memory's bandwidth in use (GPM, Hopper and later).",
+    ),
+)
+
+FLAGS = (
+    Flag(
+        name="joulewise_gpu_up",
+        field="sample",
+        tells="Whether the GPU answers.",
+        holds=lambda gpu: gpu.sample is not None,
+    ),
+    Flag(
+        name="joulewise_lease_held",
+        field="holder",
+        tells="Whether somebody holds the lease on the GPU.",
+        holds=lambda gpu: gpu.holder is not None if gpu.is_control_known else None,
+    ),
+    Flag(
+        name="joulewise_clocks_left_set",
+        field="left_set",
+        tells="Whether a dead holder left clocks or the power limit set.",
+        holds=lambda gpu: gpu.left_set is not None if gpu.is_control_known else None,
+    ),
+    Flag(
+        name="joulewise_lowered_idle",
+        field="is_lowered_idle",
+        tells="Whether the idle policy has lowered the GPU's clocks.",
+        holds=lambda gpu: gpu.is_lowered_idle if gpu.is_control_known else None,
+    ),
+)
+
+_PARTS: Mapping[type, Callable[[ControlledGpu], object | None]] = {
+    GpuSample: lambda gpu: gpu.sample,
+    GpuActivity: lambda gpu: None if gpu.sample is None else gpu.sample.activity,
+    OperatingPoint: lambda gpu: gpu.asked,
+    KnobState: lambda gpu: gpu.found,
+}
+
+Family = CounterMetricFamily | GaugeMetricFamily
+
+
+def family(
+    name: str,
+    tells: str,
+    labels: Sequence[str],
+    behaviour: Behaviour = Behaviour.GAUGE,
+    *,
+    unit: str = "",
+) -> Family:
+    """An empty family. The client library wants a counter's name without its `_total`."""
+    if behaviour is Behaviour.COUNTER:
+        return CounterMetricFamily(name.removesuffix("_total"), tells, labels=labels, unit=unit)
+    return GaugeMetricFamily(name, tells, labels=labels, unit=unit)
+
+
+class ControlCollector(Collector):
+    """Makes metrics of GPUs, and of the daemon where there is one, whenever it is asked."""
+
+    def __init__(self, gpus: _Gpus, counts: _Counts | None = None) -> None:
+        """Ask these; neither may block for long."""
+        self._gpus = gpus
+        self._counts = counts
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing beforehand: registering this asks no GPU."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family that has something to tell."""
+        gpus = tuple(self._gpus())
+        build = family(f"{METRIC_PREFIX}_build_info", "The version of joulewise.", ("version",))
+        build.add_metric((__version__,), 1.0)
+        families = [
+            build,
+            *(_flag_family(flag, gpus) for flag in FLAGS),
+            *(_reading_family(reading, gpus) for reading in READINGS),
+            _lease_family(gpus),
+            _caveat_family(gpus),
+            _event_reason_family(gpus),
+        ]
+        if self._counts is not None:
+            families += _daemon_families(self._counts())
+        yield from (one for one in families if one.samples)
+
+
+def gpu_labels(gpu: ControlledGpu) -> tuple[str, ...]:
+    """Values of GPU_LABELS; an index that is not known is empty, which is no label at all."""
+    index = "" if gpu.index is None else str(gpu.index)
+    return (gpu.uuid, gpu.name, index, _true_or_false(holds=gpu.is_simulated))
+
+
+def _flag_family(flag: Flag, gpus: Sequence[ControlledGpu]) -> Family:
+    made = family(flag.name, flag.tells, GPU_LABELS)
+    for gpu in gpus:
+        holds = flag.holds(gpu)
+        if holds is not None:
+            made.add_metric(gpu_labels(gpu), float(holds))
+    return made
+
+
+def _reading_family(reading: Reading, gpus: Sequence[ControlledGpu]) -> Family:
+    made = reading.family(GPU_LABELS)
+    for gpu in gpus:
+        part = _PARTS[reading.record](gpu)
+        value = None if part is None else reading.value(part)
+        if value is not None:
+            made.add_metric(gpu_labels(gpu), value)
+    return made
+
+
+def _lease_family(gpus: Sequence[ControlledGpu]) -> Family:
+    """Who holds what, without process ids: each would be a series of its own for ever."""
+    made = family(
+        "joulewise_lease_info",
+        "Who holds the lease on the GPU, and whether through joulewised.",
+        (*GPU_LABELS, "user", "command", "is_through_daemon"),
+    )
+    for gpu in gpus:
+        holder = gpu.holder
+        if holder is not None:
+            command = (holder.command or "")[:_LONGEST_COMMAND_COUNT]
+            through = _true_or_false(holds=holder.daemon_pid is not None)
+            made.add_metric((*gpu_labels(gpu), holder.user or "", command, through), 1.0)
+    return made
+
+
+def _caveat_family(gpus: Sequence[ControlledGpu]) -> Family:
+    made = family(
+        "joulewise_caveat",
+        "What casts doubt on the GPU's clocks or readings, by kind; 1 while it is so.",
+        (*GPU_LABELS, "kind"),
+    )
+    for gpu in gpus:
+        for kind in sorted({caveat.kind.value for caveat in gpu.caveats}):
+            made.add_metric((*gpu_labels(gpu), kind), 1.0)
+    return made
+
+
+def _event_reason_family(gpus: Sequence[ControlledGpu]) -> Family:
+    made = family(
+        "joulewise_clock_event_reason",
+        "Why the GPU does not run at its highest clock, as the driver says; 1 while it is so.",
+        (*GPU_LABELS, "reason"),
+    )
+    for gpu in gpus:
+        reasons = None if gpu.sample is None else gpu.sample.event_reasons
+        for reason in sorted(reasons or ()):
+            made.add_metric((*gpu_labels(gpu), reason.value), 1.0)
+    return made
+
+
+OPEN_CONNECTIONS = Reading(
+    record=DaemonCounts,
+    field="connection_count",
+    about="daemon",
+    behaviour=Behaviour.GAUGE,
+    tells="Connections of clients that are open.",
+)
+REFUSED_CONNECTIONS = Reading(
+    record=DaemonCounts,
+    field="refused_connection_count",
+    about="daemon",
+    tells="Connections that were turned away.",
+)
+ANSWERS = Reading(
+    record=DaemonCounts,
+    field="answer_count",
+    about="daemon",
+    tells="Questions of clients, by what they asked and what was answered.",
+)
+ENDED_LEASES = Reading(
+    record=DaemonCounts,
+    field="ended_lease_count",
+    about="daemon",
+    tells="Leases that ended, by why.",
+)
+DAEMON_READINGS = (OPEN_CONNECTIONS, REFUSED_CONNECTIONS, ANSWERS, ENDED_LEASES)
+
+
+def _daemon_families(counts: DaemonCounts) -> tuple[Family, ...]:
+    connections, refused = OPEN_CONNECTIONS.family(()), REFUSED_CONNECTIONS.family(())
+    connections.add_metric((), counts.connection_count)
+    refused.add_metric((), counts.refused_connection_count)
+    answers, ended = ANSWERS.family(("question", "answer")), ENDED_LEASES.family(("why",))
+    for (question, answer), count in sorted(counts.answer_count.items()):
+        answers.add_metric((question, answer), count)
+    for why, count in sorted(counts.ended_lease_count.items()):
+        ended.add_metric((why,), count)
+    return connections, refused, answers, ended
+
+
+def _true_or_false(*, holds: bool) -> str:
+    return "true" if holds else "false"

@@ -1,0 +1,254 @@
+"""Energy of a span that begins and ends whenever it likes, such as that of any command.
+
+Windows begin and end where the energy counter moves, with the GPU loaded across both edges. A
+command does not wait for that. So the counter is read at its last step before the command and at
+its first one after it, and what was drawn in between but outside the command is taken off: its
+time is known, and its power is that of the step before the command, and of the step after it. No
+power of the command itself comes into it, for its whole energy lies between the two readings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.errors import MeasurementError, NotSupported
+from joulewise.domain.measurement import GpuSample
+from joulewise.domain.ports import WatchedGpu
+from joulewise.measure.meter import check_plausible
+
+COARSE_RATIO = 0.01
+"""Of the energy: what is left open beyond that is told by a caveat."""
+
+# The longest steps of counters that are known; one that takes longer stands still.
+_TICK_TIMEOUT_S = 1.5
+# A step is seen so much late: a poll, and the calls after it.
+_SEEN_LATE_S = 0.002
+# How often most power sensors move: at each end of a span that much cannot be told apart.
+_POWER_PERIOD_S = 0.1
+# Power readings now and then of a load that comes and goes scatter; counters that are wrong lie
+# further off than that (187 J counted, 327 J integrated: Zeus 181).
+_DISAGREES_BEYOND_RATIO = 0.25
+_SHORTEST_COMPARED_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanEnergy:
+    """What a span took; the true energy lies within `uncertainty_j` of it.
+
+    That is what the meter's coarseness leaves open. How well the sensor is calibrated is
+    another matter, of which no device tells.
+    """
+
+    energy_j: float
+    uncertainty_j: float
+    caveats: tuple[Caveat, ...] = ()
+
+
+class SpanMeter:
+    """Measures one span of one GPU: `open`, `see` now and then while it lasts, `close`.
+
+    The energy counter is read where one moves. Power readings are added up all the while, for
+    where there is no counter, or where it turns out not to have counted.
+    """
+
+    def __init__(self, gpu: WatchedGpu) -> None:
+        """Nothing is read yet."""
+        self._gpu = gpu
+        self._counter: _Counter | None = None
+        self._no_counter = ""
+        self._power: _PowerSum | None = None
+
+    def open(self) -> GpuSample:
+        """Get ready, which takes up to two steps of the counter; the span begins after this.
+
+        Raises:
+            NotSupported: neither an energy counter that moves nor power can be read.
+            DeviceError: the device does not answer.
+        """
+        try:
+            first = self._gpu.wait_for_energy_tick(_TICK_TIMEOUT_S)
+            sample = self._gpu.wait_for_energy_tick(_TICK_TIMEOUT_S)
+            self._counter = _Counter(_step(first, sample))
+        except (MeasurementError, NotSupported) as error:
+            self._no_counter = error.message
+            sample = self._gpu.sample()
+            if sample.power_w is None:
+                raise NotSupported(
+                    f"{self._gpu.identity.name} has no energy counter that moves, and tells no "
+                    "power",
+                    hint="Energy cannot be measured there; no energy is invented.",
+                ) from error
+        if sample.power_w is not None:
+            self._power = _PowerSum(sample.time_s, sample.power_w)
+        return sample
+
+    def see(self, sample: GpuSample) -> None:
+        """Take a reading within the span into account."""
+        if self._counter is not None:
+            self._counter.see(sample)
+        if self._power is not None:
+            self._power.see(sample)
+
+    def close(self, start_s: float, end_s: float) -> SpanEnergy:
+        """Energy from `start_s` to `end_s`, the latter just now; both on the GPU's clock.
+
+        Raises:
+            MeasurementError: no energy came out that can be trusted.
+            DeviceError: the device no longer answers.
+        """
+        self.see(self._gpu.sample())
+        if self._counter is not None:
+            try:
+                return self._counted(self._counter, start_s, end_s)
+            except MeasurementError as error:
+                self._no_counter = error.message
+        return self._added_up(start_s, end_s)
+
+    def _counted(self, counter: _Counter, start_s: float, end_s: float) -> SpanEnergy:
+        """Wait for two more steps, and take off what was drawn outside the span."""
+        first = self._gpu.wait_for_energy_tick(_TICK_TIMEOUT_S)
+        second = self._gpu.wait_for_energy_tick(_TICK_TIMEOUT_S)
+        counter.see(first)
+        counter.see(second)
+        counted = counter.between(start_s, end_s, first, second)
+        check_plausible(self._gpu, counter.whole_j(first), (counter.opened, first))
+        doubts = self._disagreement(counted.energy_j, start_s, end_s)
+        period_s = second.time_s - first.time_s
+        meter = f"the energy counter moves every {1000 * period_s:.0f} ms"
+        return _with_caveats(counted, *doubts, *_coarse(counted, meter))
+
+    def _added_up(self, start_s: float, end_s: float) -> SpanEnergy:
+        if self._power is None:
+            raise MeasurementError(self._no_counter)
+        added = self._power.between(start_s, end_s)
+        from_power = Caveat(
+            kind=CaveatKind.ENERGY_FROM_POWER,
+            seen=f"power readings were added up, for no counter tells: {self._no_counter}",
+        )
+        return _with_caveats(added, from_power, *_coarse(added, "power is read now and then"))
+
+    def _disagreement(self, energy_j: float, start_s: float, end_s: float) -> tuple[Caveat, ...]:
+        """CounterDisagrees where power readings of the same span tell quite another energy."""
+        kinds = {caveat.kind for caveat in self._gpu.identity.caveats}
+        is_short = end_s - start_s < _SHORTEST_COMPARED_S
+        if self._power is None or is_short or CaveatKind.ENERGY_OF_MODULE in kinds:
+            return ()
+        excess_ratio = self._power.between(start_s, end_s).energy_j / energy_j - 1
+        if abs(excess_ratio) <= _DISAGREES_BEYOND_RATIO:
+            return ()
+        more_or_less = "more" if excess_ratio > 0 else "less"
+        seen = (
+            f"integrated power is {abs(excess_ratio):.0%} {more_or_less} than the energy counter "
+            "counted"
+        )
+        return (Caveat(kind=CaveatKind.COUNTER_DISAGREES, seen=seen),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """A step of the counter, and what power the one before it was drawn at."""
+
+    sample: GpuSample
+    energy_j: float
+    power_w: float
+
+
+class _Counter:
+    """The counter from its last step before the span on."""
+
+    def __init__(self, before: _Step) -> None:
+        self._before = before
+        self._last_j = before.energy_j
+        self._broken: str | None = None
+
+    @property
+    def opened(self) -> GpuSample:
+        """The last step before the span."""
+        return self._before.sample
+
+    def see(self, sample: GpuSample) -> None:
+        """Notice a counter that goes back, as when the driver is loaded anew."""
+        if sample.energy_j is None:
+            self._broken = "the energy counter was gone for a while"
+        elif sample.energy_j < self._last_j:
+            self._broken = "the energy counter went back, as when the driver is loaded anew"
+        else:
+            self._last_j = sample.energy_j
+
+    def whole_j(self, after: GpuSample) -> float:
+        """What was counted up to a later step."""
+        return (after.energy_j or 0.0) - self._before.energy_j
+
+    def between(
+        self, start_s: float, end_s: float, first: GpuSample, second: GpuSample
+    ) -> SpanEnergy:
+        """The span's part of what was counted up to `first`; `second` tells what followed."""
+        if self._broken is not None:
+            raise MeasurementError(self._broken)
+        before, after = self._before, _step(first, second)
+        outside_j = before.power_w * max(0.0, start_s - before.sample.time_s)
+        outside_j += after.power_w * max(0.0, first.time_s - end_s)
+        energy_j = self.whole_j(first) - outside_j
+        if energy_j <= 0:
+            raise MeasurementError("nothing was counted while the command ran")
+        uncertainty_j = outside_j + _SEEN_LATE_S * (before.power_w + after.power_w)
+        return SpanEnergy(energy_j=energy_j, uncertainty_j=uncertainty_j)
+
+
+class _PowerSum:
+    """Power readings, added up by the trapezoid rule from one before the span on."""
+
+    def __init__(self, time_s: float, power_w: float) -> None:
+        self._first = self._last = (time_s, power_w)
+        self._energy_j = 0.0
+
+    def see(self, sample: GpuSample) -> None:
+        """Add what was drawn since the reading before."""
+        if sample.power_w is None:
+            return
+        before_s, before_w = self._last
+        self._energy_j += 0.5 * (before_w + sample.power_w) * (sample.time_s - before_s)
+        self._last = (sample.time_s, sample.power_w)
+
+    def between(self, start_s: float, end_s: float) -> SpanEnergy:
+        """What was drawn from the start to the end of the span, for readings beyond both."""
+        (first_s, first_w), (last_s, last_w) = self._first, self._last
+        outside_j = first_w * max(0.0, start_s - first_s) + last_w * max(0.0, last_s - end_s)
+        energy_j = self._energy_j - outside_j
+        if energy_j <= 0:
+            raise MeasurementError("the power readings say that nothing was drawn")
+        mean_w = energy_j / (end_s - start_s)
+        uncertainty_j = outside_j + _POWER_PERIOD_S * max(mean_w, first_w, last_w)
+        return SpanEnergy(energy_j=energy_j, uncertainty_j=uncertainty_j)
+
+
+def _step(first: GpuSample, second: GpuSample) -> _Step:
+    """The second of two steps in a row. Raises MeasurementError where they tell no power."""
+    if first.energy_j is None or second.energy_j is None or second.time_s <= first.time_s:
+        raise MeasurementError("the energy counter tells nothing")
+    power_w = (second.energy_j - first.energy_j) / (second.time_s - first.time_s)
+    if power_w < 0:
+        raise MeasurementError("the energy counter went back")
+    return _Step(sample=second, energy_j=second.energy_j, power_w=power_w)
+
+
+def _with_caveats(measured: SpanEnergy, *caveats: Caveat) -> SpanEnergy:
+    return SpanEnergy(
+        energy_j=measured.energy_j, uncertainty_j=measured.uncertainty_j, caveats=caveats
+    )
+
+
+def _coarse(measured: SpanEnergy, meter: str) -> tuple[Caveat, ...]:
+    """CounterTooCoarse where what is left open is more than a hundredth of the whole."""
+    ratio = measured.uncertainty_j / measured.energy_j
+    if ratio <= COARSE_RATIO:
+        return ()
+    return (
+        Caveat(
+            kind=CaveatKind.COUNTER_TOO_COARSE,
+            seen=f"{meter}, which leaves {measured.uncertainty_j:.2g} J open, {ratio:.1%} of "
+            "what was measured",
+            advice="Measure a command that runs longer, or several runs of it in a row.",
+        ),
+    )

@@ -1,0 +1,143 @@
+"""The NVIDIA GPUs that a command may use: hardware, or the fake driver's in real time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from joulewise.device.nvml_discovery import FoundGpu, gpu_count, seen_gpus
+from joulewise.device.nvml_gpu import NvmlGpu, open_nvml
+from joulewise.device.nvml_string import (
+    ORDER_VARIABLE,
+    VISIBLE_VARIABLE,
+    is_index,
+    is_nvml,
+    visible_selectors,
+)
+from joulewise.device.real_time import MonotonicTimer
+from joulewise.domain.errors import DeviceError, InputError, NotSupported
+from joulewise.simulator.device_string import is_recorded
+from joulewise.simulator.fake_driver import loaded_driver
+from joulewise.simulator.virtual import is_virtual
+from joulewise.workflow.devices import doubts_of_fake
+from joulewise.workflow.doctor import examine
+
+
+def open_hardware(device: str) -> NvmlGpu:
+    """Open an NVIDIA GPU that a command of the user's could run on.
+
+    Raises:
+        InputError: a virtual device or a recording, on which no command runs; no device; or no
+            GPU or more than one that fits.
+        NotSupported: there is no NVIDIA GPU here, or the fake driver's time is virtual.
+        DeviceError: the GPU does not answer.
+    """
+    _refuse_others(device)
+    driver = loaded_driver()
+    if driver is None:
+        return _opened(device)
+    if driver.is_virtual_time:
+        raise NotSupported(
+            "time stands still on this fake NVIDIA driver, and a command takes real time",
+            hint="Make its GPUs live in real time: remove its state file and set "
+            "FAKE_NVML_TIME=real.",
+        )
+    doubts = doubts_of_fake(driver, _opened(device).index)
+    return open_nvml(device, timer=driver.timer, caveats=doubts)
+
+
+def open_visible(
+    devices: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> tuple[NvmlGpu, ...]:
+    """The GPUs named, each once; where none is named, those that CUDA programs see here.
+
+    That is what CUDA_VISIBLE_DEVICES names, and every GPU where it is not set.
+
+    Raises:
+        InputError: a device that is none, or CUDA_VISIBLE_DEVICES hides all GPUs, or numbers
+            them in CUDA's own order, which NVML does not know.
+        NotSupported: there is no GPU here; MIG instances.
+        DeviceError: a GPU does not answer.
+    """
+    environment = os.environ if environment is None else environment
+    named = tuple(devices) or tuple(f"nvml:{selector}" for selector in _visible(environment))
+    opened: dict[str, NvmlGpu] = {}
+    for device in named:
+        gpu = open_hardware(device)
+        opened.setdefault(gpu.uuid, gpu)
+    return tuple(opened.values())
+
+
+def no_gpu_here() -> NotSupported | None:
+    """Why no GPU can be read here, in the doctor's words; `None` where one can."""
+    diagnosis = examine()
+    if diagnosis.can_read:
+        return None
+    hint = "" if diagnosis.hint is None else f"{diagnosis.hint} "
+    return NotSupported(diagnosis.verdict, hint=f"{hint}joulewise doctor tells more.")
+
+
+def _opened(device: str) -> NvmlGpu:
+    """The GPU, or what the doctor says where there is none at all."""
+    try:
+        return open_nvml(device)
+    except DeviceError:
+        absent = no_gpu_here()
+        if absent is not None:
+            raise absent from None
+        raise
+
+
+def _refuse_others(device: str) -> None:
+    if is_virtual(device) or is_recorded(device):
+        raise InputError(
+            f"no command runs on {device.partition(',')[0]}, which lives within joulewise alone",
+            field="device",
+            hint="Name an NVIDIA GPU (nvml:0; joulewise devices lists them), or use joulewise "
+            "measure, plan and replay, which run workloads on virtual devices.",
+        )
+    if not is_nvml(device):
+        raise InputError(
+            f"{device!r} is no device",
+            field="device",
+            hint="Name an NVIDIA GPU, as in nvml:0; joulewise devices lists them.",
+        )
+
+
+def _visible(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Selectors of the GPUs that CUDA programs see here."""
+    text = environment.get(VISIBLE_VARIABLE)
+    if text is None:
+        return tuple(gpu.uuid for gpu in _seen())
+    selectors = visible_selectors(text)
+    if not selectors:
+        raise InputError(
+            f"{VISIBLE_VARIABLE}={text!r} hides every GPU from the command",
+            field="device",
+            hint="Unset it, or say with --device which GPU to look at.",
+        )
+    by_number = any(is_index(one) for one in selectors)
+    if not by_number or environment.get(ORDER_VARIABLE) == "PCI_BUS_ID":
+        return selectors
+    if len({gpu.name for gpu in _seen()}) > 1:
+        raise InputError(
+            f"{VISIBLE_VARIABLE}={text} counts GPUs of several models in CUDA's own order, which "
+            "is not told elsewhere",
+            field="device",
+            hint=f"Set {ORDER_VARIABLE}=PCI_BUS_ID, or say with --device which GPUs to look at.",
+        )
+    # CUDA puts faster models first, and equal ones in the order of their addresses.
+    return selectors
+
+
+def _seen() -> tuple[FoundGpu, ...]:
+    """Every GPU that answers."""
+    try:
+        pause = MonotonicTimer().sleep
+        found, _ = seen_gpus(gpu_count(pause), pause)
+    except DeviceError:
+        found = ()
+    if not found:
+        absent = no_gpu_here()
+        raise absent if absent is not None else NotSupported("no NVIDIA GPU answers here")
+    return found

@@ -1,0 +1,133 @@
+"""How work here gets a lease: from joulewised where it runs, and from this process elsewhere."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+
+from joulewise.control.guard import Guard, GuardProcess
+from joulewise.control.lease import hold
+from joulewise.control.state import default_state_dir
+from joulewise.device.nvml import loaded_library
+from joulewise.device.nvml_string import is_nvml
+from joulewise.domain.ports import Gpu, GpuIdentity, Lease
+from joulewise.simulator.fake_driver import loaded_driver
+
+SOCKET_VARIABLE = "JOULEWISE_SOCKET"
+DEFAULT_SOCKET = Path("/run/joulewise/joulewised.sock")
+_OFF = "off"
+_ANSWER_S = 2.0
+
+
+def socket_path(environment: Mapping[str, str] | None = None) -> Path | None:
+    """Where joulewised listens; `None` where `JOULEWISE_SOCKET` is `off`, and on Windows."""
+    environment = os.environ if environment is None else environment
+    named = environment.get(SOCKET_VARIABLE) or str(DEFAULT_SOCKET)
+    return None if named == _OFF or sys.platform == "win32" else Path(named)
+
+
+def lease_on(gpu: Gpu) -> AbstractContextManager[Lease]:
+    """A lease on this GPU for the length of a `with` block, however one is to be had here.
+
+    A GPU that ends with this process, or lives in virtual time, is held by itself. Any other is
+    leased from joulewised where that answers; where it does not, this process holds it, and a
+    guard process gives its clocks back should it be killed.
+
+    Raises what `hold` raises, and NotPermitted where joulewised does not allow it.
+    """
+    if not is_guarded(gpu.identity):
+        return hold(gpu, state_dir=default_state_dir())
+    path = socket_path()
+    if path is not None and answers(path):
+        from joulewise.control.remote import remote_lease  # noqa: PLC0415 - only where it runs
+
+        return remote_lease(gpu, path)
+    return _held_under_guard(gpu)
+
+
+def is_guarded(identity: GpuIdentity) -> bool:
+    """Whether another process can reach this GPU in time, to give its clocks back."""
+    if identity.is_in_process or not is_nvml(identity.spec):
+        return False
+    driver = loaded_driver()
+    return driver is None or not driver.is_virtual_time
+
+
+def answers(path: Path) -> bool:
+    """Whether somebody listens there; a socket that a dead daemon left answers nobody."""
+    if sys.platform == "win32":
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+        link.settimeout(_ANSWER_S)
+        with suppress(OSError):
+            link.connect(str(path))
+            return True
+    return False
+
+
+def guard_process() -> GuardProcess:
+    """A guard process that sees the GPUs that this process sees; close it at the end."""
+    library = loaded_library()
+    driver = loaded_driver()
+    environment = dict(os.environ)
+    if driver is not None and driver.state_path is not None:
+        environment["FAKE_NVML_STATE"] = str(driver.state_path)
+    # Where joulewise lies is no matter of this process alone: it may have been found by a path
+    # that only this process knows of.
+    root = str(Path(__file__).resolve().parents[2])
+    code = "import sys; sys.path.append(sys.argv.pop(1)); " + _RUN
+    named = () if library is None else ("--nvml-library", str(library))
+    safely = "-I" if sys.flags.isolated else "-P"
+    return GuardProcess([sys.executable, safely, "-c", code, root, *named], environment)
+
+
+_RUN = "from joulewise.workflow.guarding import main; main()"
+
+
+class _SharedGuard:
+    """One guard process for all leases of this process, as long as there is one."""
+
+    def __init__(self) -> None:
+        self._change = threading.Lock()
+        self._guard: GuardProcess | None = None
+        self._lease_count = 0
+
+    @contextmanager
+    def use(self) -> Iterator[Guard]:
+        with self._change:
+            if self._guard is None:
+                self._guard = guard_process()
+            guard = self._guard
+            self._lease_count += 1
+        try:
+            yield guard
+        finally:
+            with self._change:
+                self._lease_count -= 1
+                is_last = self._lease_count == 0
+                if is_last:
+                    self._guard = None
+            if is_last:
+                guard.close()
+
+    def forget_in_child(self) -> None:
+        """A forked child has no lease, and so needs a guard of its own for its first."""
+        self._change = threading.Lock()
+        self._guard = None
+        self._lease_count = 0
+
+
+_SHARED = _SharedGuard()
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_SHARED.forget_in_child)
+
+
+@contextmanager
+def _held_under_guard(gpu: Gpu) -> Iterator[Lease]:
+    with _SHARED.use() as guard, hold(gpu, state_dir=default_state_dir(), guard=guard) as lease:
+        yield lease

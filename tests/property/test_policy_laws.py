@@ -1,0 +1,129 @@
+"""Laws of the policy: what passes is within one rule and the device, and strangers get nothing."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joulewise.control.daemon.peer import Peer
+from joulewise.control.daemon.policy import Policy, Rule
+from joulewise.domain.errors import DeviceError, NotPermitted
+from joulewise.domain.points import KNOBS, ClockGrid, OperatingPoint, PowerLimitRange
+from joulewise.domain.ports import GpuIdentity
+
+GPUS = ("GPU-aaaa1111", "GPU-aaaa2222", "GPU-bbbb")
+SM_CLOCKS = (210, 600, 1005, 1410)
+MEM_CLOCKS = (405, 5001)
+GRID = ClockGrid(
+    sm_clocks_mhz=SM_CLOCKS,
+    mem_clocks_mhz=MEM_CLOCKS,
+    power_limits=PowerLimitRange(least_w=100.0, found_w=350.0),
+)
+# Few enough that rules and peers often meet.
+IDS = st.sampled_from((0, 1001, 1002, 65534))
+SOME_IDS = st.frozensets(IDS, max_size=2)
+CLOCKS = st.one_of(st.none(), st.sampled_from((*SM_CLOCKS, *MEM_CLOCKS, 1, 700)))
+LIMITS = st.one_of(st.none(), st.sampled_from((50.0, 100.0, 200.0, 350.0, 400.0)))
+peers = st.builds(Peer, pid=st.just(1), uid=IDS, gids=SOME_IDS)
+points = st.builds(OperatingPoint, sm_clock_mhz=CLOCKS, mem_clock_mhz=CLOCKS, power_limit_w=LIMITS)
+rules = st.builds(
+    Rule,
+    uids=SOME_IDS,
+    gids=SOME_IDS,
+    gpus=st.sampled_from((("",), ("gpu-aaaa",), ("gpu-aaaa1", "gpu-bbbb"))),
+    is_memory_lock_allowed=st.booleans(),
+    min_sm_clock_mhz=CLOCKS,
+    max_sm_clock_mhz=CLOCKS,
+    min_mem_clock_mhz=CLOCKS,
+    max_mem_clock_mhz=CLOCKS,
+    min_power_limit_w=LIMITS,
+    max_power_limit_w=LIMITS,
+)
+policies = st.builds(Policy, rules=st.lists(rules, max_size=4).map(tuple))
+
+
+def is_let_through(policy: Policy, peer: Peer, gpu: str, point: OperatingPoint) -> bool:
+    try:
+        policy.check(peer, gpu, point, GRID)
+    except DeviceError:
+        return False
+    return True
+
+
+def is_named(rule: Rule, peer: Peer, gpu: str) -> bool:
+    return (peer.uid in rule.uids or any(gid in rule.gids for gid in peer.gids)) and any(
+        gpu.lower()[: len(begin)] == begin for begin in rule.gpus
+    )
+
+
+def is_within(rule: Rule, point: OperatingPoint) -> bool:
+    for knob in KNOBS:
+        setting = getattr(point, knob)
+        if setting is None:
+            continue
+        least, greatest = getattr(rule, f"min_{knob}"), getattr(rule, f"max_{knob}")
+        if (
+            not (0 if least is None else least)
+            <= setting
+            <= (1e9 if greatest is None else greatest)
+        ):
+            return False
+    return point.mem_clock_mhz is None or rule.is_memory_lock_allowed
+
+
+def is_taken(point: OperatingPoint) -> bool:
+    return (
+        point.sm_clock_mhz in (None, *SM_CLOCKS)
+        and point.mem_clock_mhz in (None, *MEM_CLOCKS)
+        and (point.power_limit_w is None or 100.0 <= point.power_limit_w <= 350.0)
+    )
+
+
+@given(policies, peers, st.sampled_from(GPUS), points)
+def test_a_point_passes_just_where_one_rule_allows_it_whole_and_the_device_takes_it(
+    policy: Policy, peer: Peer, gpu: str, point: OperatingPoint
+) -> None:
+    allowing = [r for r in policy.rules if is_named(r, peer, gpu) and is_within(r, point)]
+
+    assert is_let_through(policy, peer, gpu, point) == (bool(allowing) and is_taken(point))
+
+
+@given(policies, st.sampled_from(GPUS), points)
+def test_nothing_that_a_stranger_asks_is_allowed(
+    policy: Policy, gpu: str, point: OperatingPoint
+) -> None:
+    stranger = Peer(pid=1, uid=1003, gids=frozenset({1003, 1004}))
+
+    assert not policy.may_lease(stranger, gpu)
+    with pytest.raises(NotPermitted):
+        policy.check(stranger, gpu, point, GRID)
+
+
+@given(policies, rules, peers, st.sampled_from(GPUS), points)
+def test_one_more_rule_never_takes_anything_away(
+    policy: Policy, rule: Rule, peer: Peer, gpu: str, point: OperatingPoint
+) -> None:
+    wider = Policy(rules=(*policy.rules, rule))
+
+    assert is_let_through(wider, peer, gpu, point) >= is_let_through(policy, peer, gpu, point)
+
+
+@given(policies, peers, st.sampled_from(GPUS), points)
+def test_what_passes_was_offered(
+    policy: Policy, peer: Peer, gpu: str, point: OperatingPoint
+) -> None:
+    offer = policy.offer(
+        peer, GpuIdentity(spec=f"nvml:{gpu}", name="A100", uuid=gpu, is_simulated=True)
+    )
+
+    assert (offer is not None) == policy.may_lease(peer, gpu)
+    if offer is None or not is_let_through(policy, peer, gpu, point):
+        return
+    assert offer.is_memory_lock_allowed or point.mem_clock_mhz is None
+    if point.sm_clock_mhz is not None:
+        assert (offer.least_sm_clock_mhz or 0) <= point.sm_clock_mhz
+        assert point.sm_clock_mhz <= (offer.greatest_sm_clock_mhz or 10**6)
+    if point.power_limit_w is not None:
+        assert (offer.least_power_limit_w or 0.0) <= point.power_limit_w
+        assert point.power_limit_w <= (offer.greatest_power_limit_w or 1e6)
