@@ -3,7 +3,8 @@
 * `console`, `bash`, `sh`: lines after `$` are run, in console blocks the lines below a command
   are what it prints (`...` stands for anything); `make` is only checked to know its target,
   but for `make fake-nvml`. `export NAME=VALUE` holds for the rest of the page.
-* `python`: doctest. `json`: a workload file where it holds launches. `csv`: a sweep.
+* `python`: doctest. `json`: a workload file where it holds launches. `csv`: a sweep. `toml`: a
+  policy file of joulewised.
 * a `code-block` with a caption is a file that the reader saves; `text` is a picture.
 """
 
@@ -23,6 +24,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
+from joulewise.control.daemon.policy import read_policy
 from joulewise.store.documents import read_workload
 from joulewise.store.sweeps import read_sweep
 
@@ -107,7 +109,8 @@ def _run(command: Command, folder: Path, environment: Mapping[str, str] | None =
         env={
             **os.environ,
             "COLUMNS": "100",
-            "XDG_STATE_HOME": str(folder / "state"),
+            "JOULEWISE_STATE_DIR": str(folder / "state"),
+            "JOULEWISE_SOCKET": "off",
             **(environment or {}),
         },
         capture_output=True,
@@ -153,6 +156,9 @@ def _read(block: Block, folder: Path) -> None:
     path.write_text(block.text, encoding="utf-8")
     if block.language == "csv":
         assert read_sweep(path).kernels
+    elif block.language == "toml":
+        path.chmod(0o644)
+        assert read_policy(path).rules
     elif "launches" in json.loads(block.text):
         assert read_workload(path).launches
 
@@ -176,7 +182,7 @@ def test_every_code_block_runs(page: Path, tmp_path: Path, request: pytest.Fixtu
             _run_shell(block, tmp_path, environment)
         elif block.language == "python":
             _run_python(block.text, tmp_path)
-        elif block.language in {"json", "csv"}:
+        elif block.language in {"json", "csv", "toml"}:
             _read(block, tmp_path)
         else:
             assert block.language == "text", f"a block in {block.language!r} is not run"

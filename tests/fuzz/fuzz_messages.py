@@ -1,8 +1,8 @@
-"""Coverage-guided fuzzing of what joulewised reads and answers.
+"""Coverage-guided fuzzing of what joulewised reads, and of what it answers.
 
-Run it as long as you like; every argument is one of libFuzzer's:
+Say `parsers` or `desk`; every argument after that is one of libFuzzer's. As long as you like:
 
-    python tests/fuzz/fuzz_messages.py -max_total_time=600 build/fuzz
+    python tests/fuzz/fuzz_messages.py desk -max_total_time=600 build/fuzz-desk
 
 An input that breaks something is written to the folder of `-artifact_prefix`; put it below
 `tests/fuzz/found`, and it is tried in every `make test` from then on.
@@ -20,8 +20,8 @@ import atheris
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-with atheris.instrument_imports(include=["joulewise.control", "joulewise.domain"]):
-    from tests.fuzz.desk_target import ANSWERS, CONVERSATIONS, GPU, SEEDS, DeskTarget
+with atheris.instrument_imports(include=["joulewise.control", "joulewise.domain", "tests.fuzz"]):
+    from tests.fuzz.desk_target import ANSWERS, CONVERSATIONS, GPU, SEEDS, DeskTarget, feed_parsers
 
 _ODD_VALUES: tuple[object, ...] = (
     None,
@@ -101,16 +101,16 @@ def _with_odd_field(line: bytes, dice: random.Random) -> bytes:
 
 def main() -> None:
     """Fuzz until told to stop, or until something breaks."""
-    given = sys.argv[1:]
-    folders = [argument for argument in given if not argument.startswith("-")]
-    for folder in folders:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+    program, what, *given = sys.argv
+    for folder in (Path(argument) for argument in given if not argument.startswith("-")):
+        folder.mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate((*SEEDS, *ANSWERS, *CONVERSATIONS)):
-            (Path(folder) / f"seed-{number}").write_bytes(seed)
+            (folder / f"seed-{number}").write_bytes(seed)
     with DeskTarget() as target:
+        feed = {"parsers": feed_parsers, "desk": target.feed}[what]
         atheris.Setup(
-            [sys.argv[0], *given],
-            lambda raw: target.feed(bytes(raw)),
+            [program, *given],
+            lambda raw: feed(bytes(raw)),
             custom_mutator=mutated,
             internal_libfuzzer=True,
         )

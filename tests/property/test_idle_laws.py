@@ -70,7 +70,7 @@ stretches = st.lists(
     st.tuples(
         st.one_of(st.just(Seen.IDLE), st.sampled_from(Seen)),
         st.integers(min_value=1, max_value=12),
-        st.sampled_from((0.25, 1.0, LONGEST_GAP_S, LONGEST_GAP_S + 0.25)),
+        st.sampled_from((0.25, 1.0, LONGEST_GAP_S, 2 * LONGEST_GAP_S + 0.25)),
     ),
     max_size=20,
 )
@@ -87,7 +87,7 @@ def test_it_is_lowered_only_after_idling_free_and_watched_so_long(
         first = index
         while first and (
             moments[first - 1].seen is Seen.IDLE
-            and moments[first].now_s - moments[first - 1].now_s <= LONGEST_GAP_S
+            and moments[first].now_s - moments[first - 1].now_s <= 2 * LONGEST_GAP_S
         ):
             first -= 1
         assert moment.seen is Seen.IDLE

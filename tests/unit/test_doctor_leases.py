@@ -97,12 +97,27 @@ def test_what_a_dead_holder_left_set_is_told_with_the_way_to_give_it_back(
 def test_a_journal_that_cannot_be_read_is_told_too(
     environment: Mapping[str, str], tmp_path: Path
 ) -> None:
-    leave_journal(tmp_path).write_bytes(b"{")
+    for path in (leave_journal(tmp_path), tmp_path / f"{UUID}.journal.json.copy"):
+        path.write_bytes(b"{")
 
     found = only(lease_trace(UUID, environment))
 
     assert "left set by an earlier process, given back by the next lease" == found.seen
     assert "nvidia-smi -rgc -rmc." in str(found.helps)
+
+
+def test_what_a_damaged_journal_leaves_open_is_told_until_somebody_has_looked(
+    environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    kept = tmp_path / f"{UUID}.journal.json.damaged"
+    kept.write_bytes(b"{")
+
+    found = only(lease_trace(UUID, environment))
+
+    assert "a damaged journal, undone as far as could be told" == found.seen
+    assert f"then remove {kept}" in str(found.helps)
+    kept.unlink()
+    assert () == lease_findings(lease_trace(UUID, environment))
 
 
 def test_a_living_holder_is_named_and_looking_does_not_take_its_lock(

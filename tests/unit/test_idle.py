@@ -150,7 +150,7 @@ def test_nobody_knows_what_ran_while_nobody_looked() -> None:
     idle = policy()
     acts(idle, sample(), 0, 9)
 
-    late_s = 9.0 + LONGEST_GAP_S + 1.0
+    late_s = 9.0 + 2 * LONGEST_GAP_S + 1.0
     assert {late_s + AFTER_S: IdleAct.LOWER} == acts(idle, sample(), late_s, 60)
 
 
@@ -177,6 +177,16 @@ class Machine:
             sample(frozenset()), now_s=until_s, is_leased=False
         )
         self.now_s = until_s + 1.0
+
+
+def test_samples_that_come_late_now_and_then_are_no_gap() -> None:
+    idle = policy()
+    said = [
+        idle.feed(sample(), now_s=index * (LONGEST_GAP_S + 0.1), is_leased=False)
+        for index in range(4)
+    ]
+
+    assert IdleAct.LOWER in said
 
 
 def test_short_work_that_comes_back_is_slowed_down_less_and_less_often() -> None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,8 +13,10 @@ from pathlib import Path
 import pytest
 from tests.watched_gpu import WatchedGpu, journal_of, left_behind, within_lease
 
-from joulewise.control.lease import hold
+from joulewise.control.guard import NoGuard
+from joulewise.control.lease import hold, take_lease
 from joulewise.control.state import default_state_dir, state_file
+from joulewise.domain.control import Holder
 from joulewise.domain.errors import (
     BusyError,
     DeviceError,
@@ -100,15 +105,34 @@ def test_virtual_gpus_of_two_processes_keep_separate_files(tmp_path: Path) -> No
     assert state_file(real.identity, tmp_path, ".lock").name == f"{real.identity.uuid}.lock"
 
 
-def test_old_files_of_killed_virtual_gpus_are_cleared_away(tmp_path: Path) -> None:
-    gpu = WatchedGpu()
-    old, recent = (tmp_path / f"{gpu.identity.uuid}.{pid}.lock" for pid in (1, 2))
-    for path in (old, recent):
+@posix_only
+def test_files_of_killed_virtual_gpus_are_cleared_away(tmp_path: Path) -> None:
+    """Of every virtual GPU and at once, but for those of processes that live."""
+    gpu, other = WatchedGpu(), WatchedGpu("virtual:rtx3080ti,seed=7")
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    living = os.getppid()
+    kept, names = [], (".lock", ".journal.json", ".journal.json.copy")
+    for one in (gpu, other):
+        for name in names:
+            (tmp_path / f"{one.identity.uuid}.{dead.pid}{name}").touch()
+            kept.append(tmp_path / f"{one.identity.uuid}.{living}{name}")
+    kept += [tmp_path / "GPU-4ad1.journal.json", tmp_path / "GPU-4ad1.lock"]
+    for path in kept:
         path.touch()
+    with hold(gpu, state_dir=tmp_path):
+        pass
+    assert set(tmp_path.iterdir()) == set(kept)
+
+
+def test_files_of_virtual_gpus_are_cleared_away_after_a_day_whoever_lives(tmp_path: Path) -> None:
+    gpu = WatchedGpu()
+    old = tmp_path / f"{gpu.identity.uuid}.{os.getppid()}.lock"
+    old.touch()
     os.utime(old, (0, 0))
     with hold(gpu, state_dir=tmp_path):
         pass
-    assert list(tmp_path.iterdir()) == [recent]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_undone_is_an_error_and_stays_to_be_undone(tmp_path: Path) -> None:
@@ -270,3 +294,51 @@ def test_a_lease_in_another_thread_leaves_signals_alone(tmp_path: Path) -> None:
     thread.join(timeout=30.0)
     assert handlers == [before]
     assert gpu.touches == ["1200/auto", "reset", "sample"]
+
+
+def test_threads_may_share_a_lease_until_one_of_them_ends_it(tmp_path: Path) -> None:
+    gpu = WatchedGpu()
+    refused: list[str] = []
+
+    def work() -> None:
+        try:
+            while True:
+                lease.apply(LOW)
+        except DeviceError as error:
+            refused.append(error.message)
+
+    with hold(gpu, state_dir=tmp_path) as lease:
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        lease.apply(LOW)
+        lease.release()
+        for thread in threads:
+            thread.join()
+    assert refused == ["the lease on this GPU is over"] * 3
+    # Nothing was asked of the device once it was given back.
+    assert gpu.touches[-3:] == ["1200/auto", "reset", "sample"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_asked_and_touched_can_be_told(tmp_path: Path) -> None:
+    with hold(WatchedGpu(), state_dir=tmp_path) as lease:
+        assert (lease.asked, lease.touched.knobs) == (None, frozenset())
+        lease.apply(LOW)
+        with pytest.raises(NotSupported):
+            lease.apply(OperatingPoint(sm_clock_mhz=1))
+        assert (lease.asked, lease.touched.knobs) == (LOW, {"sm_clock_mhz"})
+
+
+def test_a_lease_can_be_taken_without_a_block_and_without_signals(tmp_path: Path) -> None:
+    gpu = WatchedGpu(is_shared=True)
+    before = signal.getsignal(signal.SIGTERM)
+    holder = Holder(pid=7, user="alice", command="train.py", daemon_pid=os.getpid())
+    lease = take_lease(gpu, state_dir=tmp_path, guard=NoGuard(), holder=holder)
+    lease.apply(LOW)
+    assert signal.getsignal(signal.SIGTERM) == before
+    with pytest.raises(BusyError, match=re.escape(f"held by {holder.text}")):
+        take_lease(gpu, state_dir=tmp_path, guard=NoGuard())
+    lease.release()
+    assert gpu.touches[-2:] == ["reset", "sample"]
+    assert not journal_of(gpu, tmp_path).exists()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.watched_gpu import WatchedGpu, journal_of, left_behind, within_lease
 
+from joulewise.control.holder import this_process
 from joulewise.control.journal import JournalEntry, read_journal
 from joulewise.control.lease import hold
 from joulewise.domain.errors import DeviceError, InputError, NotSupported
@@ -42,7 +42,7 @@ def test_the_journal_is_on_disk_before_the_device_hears_of_it(tmp_path: Path) ->
     touched = [None if entry is None else entry.touched for entry in seen]
     assert touched == [("sm_clock_mhz",), ("mem_clock_mhz", "sm_clock_mhz")]
     assert seen[0] is not None
-    assert seen[0].holder == f"process {os.getpid()}"
+    assert seen[0].holder == this_process().text
     assert not journal_of(gpu, tmp_path).exists()
 
 
@@ -192,7 +192,7 @@ def test_the_journal_says_what_it_is(tmp_path: Path) -> None:
         "device": "virtual:rtx3080ti",
         "device_name": gpu.identity.name,
         "uuid": gpu.identity.uuid,
-        "holder": f"process {os.getpid()}",
+        "holder": this_process().text,
         "touched": ["mem_clock_mhz", "power_limit_w", "sm_clock_mhz"],
         "found": {"power_limit_w": 350.0},
         "asked_limits_w": [200.0, 250.0],

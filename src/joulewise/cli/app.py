@@ -15,7 +15,9 @@ import typer
 from typer.exceptions import TyperException
 
 from joulewise import __version__
+from joulewise.cli.beside import OWN_ARGUMENTS, print_error
 from joulewise.cli.commands import (
+    apply,
     doctor,
     frontier,
     importing,
@@ -27,20 +29,21 @@ from joulewise.cli.commands import (
     probe,
     replay,
     report,
+    restore,
+    status,
     transfer,
     transition_cost,
     transitions,
     tune,
     verify,
 )
+from joulewise.cli.commands import run as run_command
 from joulewise.cli.outcome import (
     EXIT_ERROR,
     error_document,
     notes_of,
     print_json,
-    stderr_console,
 )
-from joulewise.cli.render import visible
 from joulewise.domain.errors import InputError, JoulewiseError
 
 _YES = frozenset({"1", "true", "t", "yes", "y", "on"})
@@ -60,6 +63,14 @@ app.command("verify", short_help="Run baseline and plan afresh, in pairs.")(veri
 app.command("frontier")(frontier.frontier)
 app.add_typer(pipeline.app, name="pipeline", short_help="Choose clocks for a pipeline of stages.")
 app.command("transfer", short_help="Run a plan's clocks on other batch sizes.")(transfer.transfer)
+app.command(
+    "apply", short_help="Hold clocks while a command runs.", context_settings=OWN_ARGUMENTS
+)(apply.apply)
+app.command("run", short_help="Say what any command takes.", context_settings=OWN_ARGUMENTS)(
+    run_command.run
+)
+app.command("status", short_help="Say who holds which GPU, and what was left set.")(status.status)
+app.command("restore", short_help="Give back what dead holders left set.")(restore.restore)
 app.command("report")(report.report)
 app.command("replay", short_help="Play whole iterations as the plan says.")(replay.replay)
 app.command("transition-cost", short_help="Show what slow changes leave of the saving.")(
@@ -162,9 +173,7 @@ _STRAY_DEVICE = re.compile(
 
 def _usage_hint(message: str) -> str:
     """A device is named by an option, which is easily forgotten."""
-    device = re.search(
-        r"extra argument(?:s|\(s\))? \(((?:nvml|virtual|recorded)(?::[^\s)]*)?)[\s)]", message
-    )
+    device = _STRAY_DEVICE.search(message)
     return "See --help." if device is None else f"Did you mean --device {device[1]}?"
 
 
@@ -189,21 +198,46 @@ def _leave_stdout() -> int:
 
 
 def _fail(error: JoulewiseError, arguments: Sequence[str]) -> int:
-    """One sentence on stderr, or one JSON object on stdout when that was asked for."""
-    if _wants_json(arguments):
-        try:
-            print_json(error_document(error))
-            sys.stdout.flush()
-        except OSError:
-            _leave_stdout()
+    """One sentence on stderr, or one JSON object when that was asked for.
+
+    It goes to stdout, but for commands that run one of the user's: stdout is that one's there.
+    """
+    own = _own(arguments)
+    if not _wants_json(own):
+        print_error(error)
         return EXIT_ERROR
-    console = stderr_console()
-    console.print(visible(f"error: {error}"), markup=False)
-    if error.hint:
-        console.print(visible(f"hint: {error.hint}"), markup=False)
-    for note in notes_of(error):
-        console.print(visible(f"note: {note}"), markup=False)
+    is_beside = _RUNS_ANOTHER.intersection(own[:1]) and "--dry-run" not in own
+    try:
+        print_json(error_document(error), sys.stderr if is_beside else sys.stdout)
+        sys.stdout.flush()
+    except OSError:
+        _leave_stdout()
     return EXIT_ERROR
+
+
+_RUNS_ANOTHER = frozenset({"apply", "run"})
+
+
+def _own(arguments: Sequence[str]) -> Sequence[str]:
+    """The arguments that are meant for us, without a command line of the user's behind them."""
+    if "--" in arguments:
+        return arguments[: list(arguments).index("--")]
+    if not _RUNS_ANOTHER.intersection(arguments[:1]):
+        return arguments
+    with_value = _options_with_value(arguments[0])
+    is_value = True
+    for index, text in enumerate(arguments):
+        if not is_value and not text.startswith("-"):
+            return arguments[:index]
+        is_value = not is_value and text in with_value
+    return arguments
+
+
+def _options_with_value(name: str) -> frozenset[str]:
+    """Options of a command whose value is the argument behind them."""
+    command = getattr(typer.main.get_command(app), "commands", {})[name]
+    options = [one for one in command.params if not getattr(one, "is_flag", True)]
+    return frozenset(text for option in options for text in option.opts)
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TextIO
 
 import msgspec
 import typer
@@ -104,18 +105,19 @@ def notes_of(error: BaseException) -> tuple[str, ...]:
     return tuple(getattr(error, "__notes__", ()))
 
 
-def print_json(document: Mapping[str, object]) -> None:
-    """Write one line of JSON and nothing else to stdout.
+def print_json(document: Mapping[str, object], stream: TextIO | None = None) -> None:
+    """Write one line of JSON and nothing else to stdout, or to another stream.
 
     Names that are not Unicode (files on Unix) and terminals that do not take UTF-8 get the
     escapes that JSON has for them.
     """
+    stream = sys.stdout if stream is None else stream
     try:
         text = msgspec.json.encode(document).decode()
-        text.encode(sys.stdout.encoding or "utf-8")
+        text.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:
         text = json.dumps(msgspec.to_builtins(document))
-    sys.stdout.write(text + "\n")
+    stream.write(text + "\n")
 
 
 def finish(outcome: Outcome, *, as_json: bool, fail_on: frozenset[CaveatKind]) -> None:

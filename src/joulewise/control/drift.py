@@ -23,6 +23,7 @@ _FEWEST_COUNT = 3
 _WINDOW_COUNT = 10
 _NEGLIGIBLE_RATIO = 0.01
 _LIMIT_WITHIN_W = 0.5
+_READ_WITHIN_RATIO = 0.01
 # Boards that list clocks beyond what they ever take up reach about nine tenths of the highest.
 _CLEARLY_BELOW_RATIO = 0.8
 
@@ -49,6 +50,8 @@ class _Clock:
     name: str
     asked_mhz: int | None
     listed_mhz: tuple[int, ...]
+    slack_mhz: float
+    """So far a reading may lie off the clock asked and still be it."""
     above_count: int = 0
     below_count: int = 0
     held_count: int = 0
@@ -74,8 +77,13 @@ class DriftWatch:
         self._grid = grid
         self._from_s = asked_s + SETTLE_S
         sm, memory = grid.sm_clocks_mhz, grid.known_mem_clocks_mhz
-        self._sm = _Clock("sm_clock_mhz", "SM clock", point.sm_clock_mhz, sm)
-        self._memory = _Clock("mem_clock_mhz", "memory clock", point.mem_clock_mhz, memory)
+        # Boards dither by a step of the grid; memory clocks are few and stand still.
+        step_mhz = _step_mhz(point.sm_clock_mhz or 0, sm)
+        read_mhz = _READ_WITHIN_RATIO * (point.mem_clock_mhz or 0)
+        self._sm = _Clock("sm_clock_mhz", "SM clock", point.sm_clock_mhz, sm, step_mhz)
+        self._memory = _Clock(
+            "mem_clock_mhz", "memory clock", point.mem_clock_mhz, memory, read_mhz
+        )
         self._recent: deque[GpuSample] = deque(maxlen=_WINDOW_COUNT)
         self._foreign: dict[str, Caveat] = {}
         self._taken_over: set[str] = set()
@@ -139,7 +147,11 @@ class DriftWatch:
         if clock.asked_mhz is None:
             caveat = self._below_auto(clock, read_mhz, sample, excused)
         else:
-            _count(clock, read_mhz, sample, is_excused=bool(excused))
+            is_asleep = self._memory.asked_mhz is None and _is_low(
+                sample.mem_clock_mhz, self._memory
+            )
+            is_excused = bool(excused) or (is_asleep and not sample.other_process_count)
+            _count(clock, read_mhz, sample, is_excused=is_excused)
             caveat = self._beside_asked(clock, clock.asked_mhz)
         return [] if caveat is None else [(clock.knob, caveat)]
 
@@ -171,12 +183,13 @@ class DriftWatch:
     ) -> Caveat | None:
         """A clock left to the driver, far below its highest under load: probably a lock."""
         highest = max(clock.listed_mhz, default=0)
-        is_low = read_mhz < _CLEARLY_BELOW_RATIO * highest
-        is_memory_low = clock is self._sm and _is_low(sample.mem_clock_mhz, self._memory)
+        if not _is_low(read_mhz, clock):
+            clock.below_count = 0
+            return None
+        # A low memory clock that was asked for holds the SM clock down on some boards.
+        is_memory_low = clock is self._sm and _is_low(self._memory.asked_mhz, self._memory)
         is_told = bool(excused) or is_memory_low or bool(sample.event_reasons)
-        if not is_low or is_told or sample.event_reasons is None:
-            if not is_low or _is_busy(sample):
-                clock.below_count = 0
+        if is_told or not _is_busy(sample) or not sample.other_process_count:
             return None
         clock.below_count += 1
         if clock.below_count < _FEWEST_COUNT:
@@ -191,13 +204,13 @@ class DriftWatch:
 def _count(clock: _Clock, read_mhz: int, sample: GpuSample, *, is_excused: bool) -> None:
     """Sort one reading into above, held and below; an idle GPU tells only of what is above."""
     asked_mhz = clock.asked_mhz or 0
-    if read_mhz > asked_mhz + _step_mhz(asked_mhz, clock.listed_mhz):
+    if read_mhz > asked_mhz + clock.slack_mhz:
         clock.above_count, clock.below_count = clock.above_count + 1, 0
         return
     if not _is_busy(sample):
         return
     clock.above_count = 0
-    if read_mhz >= asked_mhz - _step_mhz(asked_mhz, clock.listed_mhz):
+    if read_mhz >= asked_mhz - clock.slack_mhz:
         clock.held_count, clock.below_count = clock.held_count + 1, 0
     elif is_excused:
         clock.below_count = 0
@@ -207,7 +220,11 @@ def _count(clock: _Clock, read_mhz: int, sample: GpuSample, *, is_excused: bool)
 
 
 def _is_busy(sample: GpuSample) -> bool:
-    """Whether the GPU works for all that the driver says; not where it does not tell."""
+    """Whether the GPU works for all that the driver says; not where it does not tell.
+
+    A screen alone keeps a GPU from being called idle at times, at whatever clocks; what computes
+    on it makes the driver clock it up. So where a free clock is low, somebody has to compute.
+    """
     reasons = sample.event_reasons
     return reasons is not None and EventReason.GPU_IDLE not in reasons
 
@@ -218,7 +235,7 @@ def _is_low(read_mhz: int | None, clock: _Clock) -> bool:
 
 
 def _step_mhz(clock_mhz: int, listed_mhz: Sequence[int]) -> int:
-    """Distance to the nearest other listed clock, by which boards dither; 0 for a list of one."""
+    """Distance to the nearest other listed clock; 0 for a list of one."""
     return min((abs(clock_mhz - other) for other in listed_mhz if other != clock_mhz), default=0)
 
 

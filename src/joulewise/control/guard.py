@@ -1,11 +1,37 @@
-"""The guard: whoever gives a GPU's clocks back when its holder can no longer do so."""
+"""The guard: whoever gives a GPU's clocks back when its holder can no longer do so.
+
+A guard process shares the fate of its container, or of its batch job: where all processes are
+ended at once, only the next lease gives the clocks back, or joulewised from outside.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from joulewise.control.guard_messages import Forget, Here, Watch, Watching, receive, send
+from joulewise.domain.errors import DeviceError
 from joulewise.domain.ports import GpuIdentity
+
+# Opening a GPU takes seconds where the driver has to be loaded for it first.
+_PATIENCE_S = 60.0
+_ENDING_S = 5.0
+_START_COUNT = 3
+_HINT = (
+    "Without it nothing gives the clocks back should this process be killed, so none are set. "
+    "joulewised needs no guard process: let an administrator start it."
+)
 
 
 class Guard(Protocol):
@@ -15,8 +41,8 @@ class Guard(Protocol):
         """Ask to watch a GPU that this process has just locked; does not wait."""
         ...
 
-    def ensure(self) -> None:
-        """Return once everything that was asked for is watched; cheap where it is already.
+    def ensure(self, uuid: str) -> None:
+        """Return once this GPU is watched; cheap where it is already.
 
         Raises DeviceError, with a hint, where no guard can be had.
         """
@@ -37,7 +63,7 @@ class NoGuard:
     def watch(self, identity: GpuIdentity, journal: Path, lock_descriptor: int) -> None:
         """Watch nothing."""
 
-    def ensure(self) -> None:
+    def ensure(self, uuid: str) -> None:
         """Be content."""
 
     def unwatch(self, uuid: str) -> None:
@@ -45,3 +71,276 @@ class NoGuard:
 
     def close(self) -> None:
         """End nothing."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Watched:
+    """One GPU, its locked file, and what the guard process that runs now says of it."""
+
+    packet: Watch
+    lock_descriptor: int
+    answer: Watching | None = None
+
+
+class GuardProcess:
+    """A process of its own that gives back what this one left set when it dies.
+
+    One for all GPUs of this process, started by exec when the first is to be watched. Should it
+    die, a thread starts another at once. It is no child of this process, so that a program that
+    waits for its children, or forks, meets no stranger. Linux only.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            command: What runs `guard_loop.run_guard`; three arguments are added.
+            environment: Of that process; `None` for that of this one.
+        """
+        self._command = tuple(command)
+        self._environment = environment
+        self._changed = threading.Condition(threading.RLock())
+        self._watched: dict[str, _Watched] = {}
+        self._ask_count = 0
+        self._link: socket.socket | None = None
+        self._keeper: threading.Thread | None = None
+        self._trouble: str | None = None
+        self._pid: int | None = None
+        self._is_closed = False
+        _ALL.add(self)
+
+    @property
+    def pid(self) -> int | None:
+        """The guard process that runs; `None` as long as it has not said so."""
+        return self._pid
+
+    def watch(self, identity: GpuIdentity, journal: Path, lock_descriptor: int) -> None:
+        """Ask to watch a GPU that this process has just locked; does not wait."""
+        with self._changed:
+            if self._is_closed:
+                raise ValueError("this guard process was closed")
+            self.unwatch(identity.uuid)
+            packet = Watch(
+                ask_count=self._next_count(),
+                uuid=identity.uuid,
+                device=identity.spec,
+                journal=str(journal.absolute()),
+            )
+            watched = _Watched(packet=packet, lock_descriptor=os.dup(lock_descriptor))
+            self._watched[identity.uuid] = watched
+            self._ask(watched)
+            self._keep_one()
+
+    def ensure(self, uuid: str) -> None:
+        """Return once this GPU is watched; some µs where it is already.
+
+        Raises DeviceError where there is no guard process, or it cannot open the GPU.
+        """
+        deadline_s = time.monotonic() + _PATIENCE_S
+        with self._changed:
+            self._ask_again_where_refused(uuid)
+            while not self._is_watched(uuid):
+                self._raise_trouble(uuid)
+                self._keep_one()
+                if not self._changed.wait(max(0.0, deadline_s - time.monotonic())):
+                    raise DeviceError(
+                        f"the guard process did not open the GPU within {_PATIENCE_S:g} s",
+                        hint=_HINT,
+                    )
+
+    def unwatch(self, uuid: str) -> None:
+        """Forget a GPU that was given back; harmless when repeated."""
+        with self._changed:
+            watched = self._watched.pop(uuid, None)
+            if watched is None:
+                return
+            os.close(watched.lock_descriptor)
+            if self._link is not None:
+                with contextlib.suppress(OSError):
+                    send(self._link, Forget(uuid=uuid))
+
+    def close(self) -> None:
+        """End the guard process, which gives back what it still watches; harmless when repeated."""
+        with self._changed:
+            self._is_closed = True
+            keeper = self._keeper
+            if self._link is not None:
+                with contextlib.suppress(OSError):
+                    self._link.shutdown(socket.SHUT_WR)
+        if keeper is not None:
+            keeper.join(_ENDING_S)
+        with self._changed:
+            for uuid in list(self._watched):
+                self.unwatch(uuid)
+
+    def forget_in_child(self) -> None:
+        """Let go of everything in a forked child: the guard process watches its parent."""
+        for watched in self._watched.values():
+            os.close(watched.lock_descriptor)
+        if self._link is not None:
+            self._link.close()
+        self._changed = threading.Condition(threading.RLock())
+        self._watched, self._link, self._keeper, self._pid = {}, None, None, None
+
+    def _is_watched(self, uuid: str) -> bool:
+        watched = self._watched.get(uuid)
+        if watched is None or watched.answer is None or watched.answer.why is not None:
+            return False
+        return self._link is not None and _is_open(self._link)
+
+    def _raise_trouble(self, uuid: str) -> None:
+        watched = self._watched.get(uuid)
+        if watched is None:
+            raise DeviceError("no guard process watches this GPU any longer", hint=_HINT)
+        if self._trouble is not None:
+            trouble, self._trouble = self._trouble, None
+            raise DeviceError(trouble, hint=_HINT)
+        answer = watched.answer
+        if answer is not None and answer.why is not None:
+            raise DeviceError(
+                f"the guard process cannot watch the GPU: {answer.why}",
+                hint=answer.hint or _HINT,
+            )
+
+    def _ask_again_where_refused(self, uuid: str) -> None:
+        watched = self._watched.get(uuid)
+        if watched is not None and watched.answer is not None and watched.answer.why is not None:
+            watched.packet = replace(watched.packet, ask_count=self._next_count())
+            watched.answer = None
+            self._ask(watched)
+
+    def _next_count(self) -> int:
+        self._ask_count += 1
+        return self._ask_count
+
+    def _ask(self, watched: _Watched) -> None:
+        if self._link is not None:
+            # One that is gone is noticed by who listens to it, and the next one is asked again.
+            with contextlib.suppress(OSError):
+                send(self._link, watched.packet, watched.lock_descriptor)
+
+    def _keep_one(self) -> None:
+        """Have a thread start the guard process, and another whenever it dies."""
+        if self._keeper is None:
+            self._keeper = threading.Thread(target=self._keep, name="guard process", daemon=True)
+            self._keeper.start()
+
+    def _keep(self) -> None:
+        trouble, failure_count = None, 0
+        while True:
+            with self._changed:
+                if self._is_closed or not self._watched or failure_count == _START_COUNT:
+                    self._keeper = None
+                    self._trouble = trouble if failure_count else None
+                    self._changed.notify_all()
+                    return
+                try:
+                    process, link = self._start()
+                except OSError as error:
+                    trouble, failure_count = f"no guard process can be started: {error}", 3
+                    continue
+            is_started = self._listen(process, link)
+            failure_count = 0 if is_started else failure_count + 1
+            trouble = f"the guard process ended at once with exit status {process.returncode}"
+
+    def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """Start one and ask it everything; what it cannot hear yet waits for it."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            pid_descriptor = _own_pid_descriptor()
+            passed = [theirs.fileno(), *([] if pid_descriptor is None else [pid_descriptor])]
+            named = (theirs.fileno(), -1 if pid_descriptor is None else pid_descriptor, os.getpid())
+            try:
+                process = subprocess.Popen(  # noqa: S603 - the command of who made this
+                    [*self._command, *map(str, named)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=passed,
+                    start_new_session=True,
+                    cwd="/",
+                    env=None if self._environment is None else dict(self._environment),
+                )
+            except OSError:
+                ours.close()
+                raise
+            finally:
+                if pid_descriptor is not None:
+                    os.close(pid_descriptor)
+        self._link = ours
+        for watched in self._watched.values():
+            self._ask(watched)
+        return process, ours
+
+    def _listen(self, process: subprocess.Popen[bytes], link: socket.socket) -> bool:
+        """Take its answers until it is gone; whether it ever ran."""
+        pid = None
+        while True:
+            try:
+                packet, _ = receive(link)
+            except OSError:
+                packet = None
+            if packet is None:
+                break
+            if isinstance(packet, Here):
+                pid = packet.pid
+                # It has forked itself away, so what was started is at its end.
+                process.wait()
+            with self._changed:
+                self._take(packet)
+        with self._changed:
+            if self._link is not link:
+                return True
+            self._link, self._pid = None, None
+            for watched in self._watched.values():
+                watched.answer = None
+            link.close()
+        process.wait()
+        _reap(pid)
+        return pid is not None
+
+    def _take(self, packet: object) -> None:
+        if isinstance(packet, Here):
+            self._pid = packet.pid
+        elif isinstance(packet, Watching):
+            for watched in self._watched.values():
+                if watched.packet.ask_count == packet.ask_count:
+                    watched.answer = packet
+        self._changed.notify_all()
+
+
+def _own_pid_descriptor() -> int | None:
+    """What tells of this process's end, whoever its parent is; `None` before Linux 5.3."""
+    if sys.platform != "linux":
+        return None
+    with contextlib.suppress(OSError):
+        return os.pidfd_open(os.getpid())
+    return None
+
+
+def _is_open(link: socket.socket) -> bool:
+    """Whether the other side still lives, asked of the system at once."""
+    poll = select.poll()
+    poll.register(link, 0)
+    return not poll.poll(0)
+
+
+def _reap(pid: int | None) -> None:
+    """Leave no zombie where orphans come to this process: the first of a container."""
+    if pid is not None:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+_ALL: weakref.WeakSet[GuardProcess] = weakref.WeakSet()
+
+
+def _forget_all_in_child() -> None:
+    for guard in list(_ALL):
+        guard.forget_in_child()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forget_all_in_child)

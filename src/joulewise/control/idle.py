@@ -20,7 +20,9 @@ from joulewise.domain.points import ClockGrid, OperatingPoint
 
 LOWERED_SAMPLE_PERIOD_S = 0.25
 LONGEST_GAP_S = 5.0
-"""Nobody knows what ran while nobody looked for longer than this."""
+"""Samples may be so far apart, and no further."""
+# A sample that comes late is no gap; nobody knows what ran while nobody looked for longer.
+_BLIND_AFTER_S = 2 * LONGEST_GAP_S
 QUIET_RATIO = 0.01
 """Activity of SMs and memory since the last sample, up to which nothing counts as having run."""
 LONGEST_WAIT_FACTOR = 16.0
@@ -76,7 +78,7 @@ class IdlePolicy:
         counts as busy.
         """
         is_free = not is_leased and self._is_idle(sample)
-        is_seen = self._seen_s is not None and now_s - self._seen_s <= LONGEST_GAP_S
+        is_seen = self._seen_s is not None and now_s - self._seen_s <= _BLIND_AFTER_S
         self._seen_s = now_s
         if not is_free:
             self._idle_since_s = None

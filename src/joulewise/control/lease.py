@@ -109,7 +109,7 @@ class GpuLease:
         with self._steps:
             self._refuse_if_over()
             if not point.is_auto:
-                self._hold.guard.ensure()
+                self._hold.guard.ensure(self._gpu.identity.uuid)
             if not self._has_begun:
                 self._has_begun = True
                 self._free_clocks()

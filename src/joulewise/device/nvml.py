@@ -162,23 +162,27 @@ def use_library(path: Path) -> None:
 
     Raises InputError where it is no NVML library, or another one is loaded already.
     """
-    place = path.absolute()
     try:
-        library = ctypes.CDLL(str(place))
-        # What the binding gets when it asks by name: the library of that name that is loaded.
-        named = ctypes.CDLL(_LIBRARY_NAME)
+        library = ctypes.CDLL(str(path.absolute()))
     except OSError as error:
         raise InputError(
             f"this library cannot be loaded: {error}", file=str(path), hint=_LIBRARY_HINT
         ) from error
     if not hasattr(library, "nvmlInit_v2"):
         raise InputError("this is no NVML library", file=str(path), hint=_LIBRARY_HINT)
-    if named._handle != library._handle:  # noqa: SLF001 - which of two it is shows nowhere else
+    if _handle_by_name() != library._handle:  # noqa: SLF001 - what tells two libraries apart
         raise InputError(
-            f"another {_LIBRARY_NAME} is used in its place: {loaded_library()}",
+            f"the binding finds another {_LIBRARY_NAME}, or none, in its place",
             file=str(path),
             hint="Name it before anything asks for a GPU, and only a library of this very name.",
         )
+
+
+def _handle_by_name() -> int | None:
+    """What the binding gets: the library of this name that is loaded, else the system's."""
+    with contextlib.suppress(OSError):
+        return int(ctypes.CDLL(_LIBRARY_NAME)._handle)  # noqa: SLF001
+    return None
 
 
 _LIBRARY_HINT = f"Name the {_LIBRARY_NAME} of the NVIDIA driver, or of joulewise's fake one."

@@ -68,6 +68,9 @@ LABELS = (
     "uid",
     "gid",
     "daemon_pid",
+    "descriptor",
+    "lock_descriptor",
+    "pid_descriptor",
 )
 
 # Numbers whose unit hangs on the objective (J, J·s, J·s²); their docstring says so.

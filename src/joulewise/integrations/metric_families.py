@@ -19,7 +19,6 @@ from joulewise.domain.control import ControlledGpu, DaemonCounts
 from joulewise.domain.measurement import GpuActivity, GpuSample
 from joulewise.domain.points import KnobState, OperatingPoint
 from joulewise.domain.quantities import (
-    METRIC_PREFIX,
     Behaviour,
     metric_name,
     metric_unit,
@@ -214,6 +213,14 @@ FLAGS = (
     ),
 )
 
+BUILD, LEASE, CAVEAT, EVENT_REASON = OTHER_NAMES = (
+    "joulewise_build_info",
+    "joulewise_lease_info",
+    "joulewise_caveat",
+    "joulewise_clock_event_reason",
+)
+"""Metrics whose labels tell something; their value is 1."""
+
 _PARTS: Mapping[type, Callable[[ControlledGpu], object | None]] = {
     GpuSample: lambda gpu: gpu.sample,
     GpuActivity: lambda gpu: None if gpu.sample is None else gpu.sample.activity,
@@ -253,7 +260,7 @@ class ControlCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every family that has something to tell."""
         gpus = tuple(self._gpus())
-        build = family(f"{METRIC_PREFIX}_build_info", "The version of joulewise.", ("version",))
+        build = family(BUILD, "The version of joulewise.", ("version",))
         build.add_metric((__version__,), 1.0)
         families = [
             build,
@@ -296,22 +303,22 @@ def _reading_family(reading: Reading, gpus: Sequence[ControlledGpu]) -> Family:
 def _lease_family(gpus: Sequence[ControlledGpu]) -> Family:
     """Who holds what, without process ids: each would be a series of its own for ever."""
     made = family(
-        "joulewise_lease_info",
+        LEASE,
         "Who holds the lease on the GPU, and whether through joulewised.",
         (*GPU_LABELS, "user", "command", "is_through_daemon"),
     )
     for gpu in gpus:
         holder = gpu.holder
         if holder is not None:
-            command = (holder.command or "")[:_LONGEST_COMMAND_COUNT]
+            command = _printable(holder.command)[:_LONGEST_COMMAND_COUNT]
             through = _true_or_false(holds=holder.daemon_pid is not None)
-            made.add_metric((*gpu_labels(gpu), holder.user or "", command, through), 1.0)
+            made.add_metric((*gpu_labels(gpu), _printable(holder.user), command, through), 1.0)
     return made
 
 
 def _caveat_family(gpus: Sequence[ControlledGpu]) -> Family:
     made = family(
-        "joulewise_caveat",
+        CAVEAT,
         "What casts doubt on the GPU's clocks or readings, by kind; 1 while it is so.",
         (*GPU_LABELS, "kind"),
     )
@@ -323,7 +330,7 @@ def _caveat_family(gpus: Sequence[ControlledGpu]) -> Family:
 
 def _event_reason_family(gpus: Sequence[ControlledGpu]) -> Family:
     made = family(
-        "joulewise_clock_event_reason",
+        EVENT_REASON,
         "Why the GPU does not run at its highest clock, as the driver says; 1 while it is so.",
         (*GPU_LABELS, "reason"),
     )
@@ -372,6 +379,11 @@ def _daemon_families(counts: DaemonCounts) -> tuple[Family, ...]:
     for why, count in sorted(counts.ended_lease_count.items()):
         ended.add_metric((why,), count)
     return connections, refused, answers, ended
+
+
+def _printable(text: str | None) -> str:
+    """What a process calls itself, fit for others to read; it need not even be Unicode."""
+    return "".join(one if one.isprintable() else "?" for one in text or "")
 
 
 def _true_or_false(*, holds: bool) -> str:

@@ -56,6 +56,9 @@ class MetricsEndpoint:
 
     def __call__(self) -> None:
         """Close it; harmless when repeated."""
+        with contextlib.suppress(OSError):
+            # Else the thread would look half a second later.
+            self._server.socket.shutdown(socket.SHUT_RDWR)
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -135,8 +138,8 @@ def _cannot_listen(listen: str, error: Exception) -> JoulewiseError:
     if code == errno.EADDRINUSE:
         return BusyError(
             f"another process listens on {listen}",
-            hint="joulewised may serve its metrics there already; else say another port with "
-            "--listen.",
+            hint="joulewised may serve its metrics there already; else say another port: --listen "
+            "for joulewise metrics, metrics_listen for joulewised.",
         )
     if code in {errno.EACCES, errno.EPERM}:
         return NotPermitted(
@@ -194,7 +197,7 @@ class _Server(ThreadingMixIn, HTTPServer):
     daemon_threads = True
     # A client that reads slowly is nothing to wait for at the end.
     block_on_close = False
-    request_queue_size = MAX_CONNECTION_COUNT
+    request_queue_size = 128
 
     def __init__(
         self,

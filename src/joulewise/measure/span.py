@@ -244,11 +244,12 @@ def _coarse(measured: SpanEnergy, meter: str) -> tuple[Caveat, ...]:
     ratio = measured.uncertainty_j / measured.energy_j
     if ratio <= COARSE_RATIO:
         return ()
+    share = f"{ratio:.1%} of" if ratio < 1 else "more than"
     return (
         Caveat(
             kind=CaveatKind.COUNTER_TOO_COARSE,
-            seen=f"{meter}, which leaves {measured.uncertainty_j:.2g} J open, {ratio:.1%} of "
-            "what was measured",
+            seen=f"{meter}, which leaves {measured.uncertainty_j:.2g} J open, {share} what was "
+            "measured",
             advice="Measure a command that runs longer, or several runs of it in a row.",
         ),
     )

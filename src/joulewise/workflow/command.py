@@ -61,9 +61,9 @@ class Command:
         self._waiting: list[int] = []
 
     @property
-    def text(self) -> str:
-        """As people would type it."""
-        return " ".join(self._arguments)
+    def arguments(self) -> tuple[str, ...]:
+        """The program and what it is given."""
+        return self._arguments
 
     @property
     def has_run(self) -> bool:

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from joulewise.control.journal import JournalEntry, read_journal, still_set
+from joulewise.control.journal import JournalEntry, damage, is_left, read_journal, still_set
+from joulewise.control.lock import NamedHolder, named_holder
 from joulewise.control.state import STATE_DIR_VARIABLE, default_state_dir, state_file
 from joulewise.domain.errors import InputError
 from joulewise.domain.ports import GpuIdentity
 from joulewise.store.lock import lock_exclusively
 from joulewise.workflow.findings import Availability, Finding
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTrace:
     """Traces of leases on one GPU.
 
-    `holder` names a living process that holds one; `journal` is the file that says what a lease
-    touched, `None` where there is none, and `entry` what stands in it, where it can be read.
+    `holder` names a process that holds one, or whose guard process does for it; `journal` is the
+    file that says what a lease touched, `None` where there is none, and `entry` what stands in
+    it, where it can be read. `damage` says what a journal that could not be read leaves open.
     """
 
     holder: str | None = None
     journal: Path | None = None
     entry: JournalEntry | None = None
+    damage: str | None = None
 
 
 NO_LEASE = LeaseTrace()
@@ -56,13 +62,32 @@ def lease_trace(uuid: str, environment: Mapping[str, str] | None = None) -> Leas
     identity = GpuIdentity(spec="", name="", uuid=uuid, is_simulated=False)
     journal = state_file(identity, folder, ".journal.json")
     holder = _holder(state_file(identity, folder, ".lock"))
-    if not _exists(journal):
-        return LeaseTrace(holder=holder)
-    return LeaseTrace(holder=holder, journal=journal, entry=read_journal(journal))
+    left_open = _looked(lambda: damage(journal))
+    if not _looked(lambda: is_left(journal)):
+        return LeaseTrace(holder=holder, damage=left_open)
+    return LeaseTrace(holder=holder, journal=journal, entry=read_journal(journal), damage=left_open)
 
 
 def lease_findings(trace: LeaseTrace) -> tuple[Finding, ...]:
     """Who has set clocks here, or left them set."""
+    return (*_state_findings(trace), *_damage_findings(trace))
+
+
+def _damage_findings(trace: LeaseTrace) -> tuple[Finding, ...]:
+    if trace.damage is None:
+        return ()
+    return (
+        Finding(
+            subject="lease",
+            status=Availability.LIMITED,
+            seen="a damaged journal, undone as far as could be told",
+            why="A power limit that was lowered and not put back slows everything here.",
+            helps=trace.damage,
+        ),
+    )
+
+
+def _state_findings(trace: LeaseTrace) -> tuple[Finding, ...]:
     if trace.holder is not None:
         touched = () if trace.entry is None else trace.entry.touched
         return (
@@ -96,34 +121,46 @@ _KNOB_NAMES = {
 }
 
 
+def knob_names(touched: Collection[str]) -> str:
+    """Knobs as people call them: `SM clock, power limit`."""
+    return ", ".join(name for knob, name in _KNOB_NAMES.items() if knob in touched)
+
+
 def _listed(touched: tuple[str, ...]) -> str:
-    names = [name for knob, name in _KNOB_NAMES.items() if knob in touched]
-    return f" ({', '.join(names)})" if names else ""
+    names = knob_names(touched)
+    return f" ({names})" if names else ""
 
 
-def _exists(path: Path) -> bool:
+def _looked(look: Callable[[], T]) -> T | None:
+    """What is seen; `None` where this account may not look."""
     try:
-        return path.exists()
+        return look()
     except OSError:
-        return False
+        return None
 
 
 def _holder(lock: Path) -> str | None:
-    """The living process that holds a lock; a dead one's name may still stand in the file.
+    """Who holds a lock; a dead one's name may still stand in the file.
 
     Only a file that names somebody is tried, so nobody who takes a free lock is in the way.
     """
     try:
-        descriptor = os.open(lock, os.O_RDWR)
+        descriptor = os.open(lock, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     except OSError:
         return None
     try:
-        name = os.read(descriptor, 64).decode("ascii", "replace").strip()
-        return f"process {name}" if name and not lock_exclusively(descriptor) else None
+        holder = named_holder(descriptor)
+        if holder is None or lock_exclusively(descriptor):
+            return None
+        return _still_giving_back(holder) if holder.is_dead else holder.text
     except OSError:
         return None
     finally:
         os.close(descriptor)
+
+
+def _still_giving_back(holder: NamedHolder) -> str:
+    return f"{holder.text}, which ended, and whose clocks are being given back"
 
 
 def _no_state_dir(seen: str, helps: str | None) -> Finding:

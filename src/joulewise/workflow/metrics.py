@@ -34,7 +34,10 @@ PATIENCE_S = 3.0
 # As joulewised names itself where it lowers the clocks of an idle GPU.
 _IDLE_POLICY = "idle policy"
 _HOLDER = re.compile(
-    r"process (\d{1,10})(?: \((.*)\))?( through joulewised(?: \(process (\d{1,10})\))?)?", re.DOTALL
+    r"process (\d{1,10})(?: \((.*?)\))?( through joulewised(?: \(process (\d{1,10})\))?)?"
+    # Said of one whose guard process is giving back.
+    r"(?:, which ended, .*)?",
+    re.DOTALL,
 )
 
 
@@ -189,13 +192,13 @@ def with_lease(gpu: ControlledGpu) -> ControlledGpu:
     if not _may_see_lease(gpu):
         return replace(gpu, is_control_known=False)
     trace = lease_trace(gpu.uuid)
-    if trace.holder is not None:
-        holder = holder_of(trace.holder)
-        is_lowered = holder is not None and holder.command == _IDLE_POLICY
-        return replace(gpu, holder=holder, is_lowered_idle=is_lowered)
-    if trace.journal is None:
-        return gpu
-    return replace(gpu, left_set=still_set(trace.entry, trace.journal))
+    if trace.holder is None:
+        left = trace.damage if trace.journal is None else still_set(trace.entry, trace.journal)
+        return replace(gpu, left_set=left)
+    holder = holder_of(trace.holder)
+    if holder is None:
+        return replace(gpu, is_control_known=False)
+    return replace(gpu, holder=holder, is_lowered_idle=holder.command == _IDLE_POLICY)
 
 
 def _may_see_lease(gpu: ControlledGpu) -> bool:

@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from statistics import median
 from threading import Event
 
 from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.errors import JoulewiseError
-from joulewise.domain.measurement import EventReason, GpuSample
+from joulewise.domain.measurement import GpuSample
 from joulewise.domain.ports import WatchedGpu
 from joulewise.measure.held_down import (
     HEAT,
@@ -20,13 +19,13 @@ from joulewise.measure.held_down import (
     SYNC_BOOST,
     held_down,
 )
+from joulewise.measure.readings import Readings, held_under_load_mhz, is_idle_throughout
 from joulewise.measure.span import SpanEnergy, SpanMeter
 
 # Every reading takes the driver's global lock for a moment, so a long command is read seldom.
 _SAMPLE_S = 0.1
 _LATER_SAMPLE_S = 0.5
 _LATER_AFTER_S = 5.0
-_MOST_READINGS_COUNT = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +117,7 @@ class _Watcher:
     def __init__(self, gpu: WatchedGpu) -> None:
         self._gpu = gpu
         self._meter = SpanMeter(gpu)
-        self._readings = _Readings()
+        self._readings = Readings()
         self._trouble: JoulewiseError | None = None
 
     def open(self) -> None:
@@ -175,54 +174,6 @@ class _Watcher:
             is_simulated=identity.is_simulated,
             caveats=identity.caveats,
         )
-
-
-class _Readings:
-    """All readings of a short command, and ever fewer of a long one's."""
-
-    def __init__(self) -> None:
-        self._kept: list[GpuSample] = []
-        self._last: GpuSample | None = None
-        self._stride = 1
-        self._seen_count = 0
-
-    def add(self, sample: GpuSample) -> None:
-        """Take one more."""
-        self._last = sample
-        if self._seen_count % self._stride == 0:
-            self._kept.append(sample)
-        self._seen_count += 1
-        if len(self._kept) >= _MOST_READINGS_COUNT:
-            del self._kept[1::2]
-            self._stride *= 2
-
-    @property
-    def all(self) -> tuple[GpuSample, ...]:
-        """Those that were kept, the first and the last among them."""
-        last = self._last
-        if last is None or last is self._kept[-1]:
-            return tuple(self._kept)
-        return (*self._kept, last)
-
-
-def is_loaded(sample: GpuSample) -> bool:
-    """Whether the GPU works for all that the driver says; not where it does not tell."""
-    return sample.event_reasons is not None and EventReason.GPU_IDLE not in sample.event_reasons
-
-
-def held_under_load_mhz(samples: Sequence[GpuSample]) -> float | None:
-    """Median SM clock while the GPU worked; `None` where it did not, or does not tell."""
-    clocks = [one.sm_clock_mhz for one in samples if is_loaded(one)]
-    known = [clock for clock in clocks if clock is not None]
-    return median(known) if known else None
-
-
-def is_idle_throughout(samples: Sequence[GpuSample]) -> bool:
-    """Whether the driver called it idle in every reading."""
-    return all(
-        one.event_reasons is not None and EventReason.GPU_IDLE in one.event_reasons
-        for one in samples
-    )
 
 
 def _others_before(sample: GpuSample) -> tuple[Caveat, ...]:

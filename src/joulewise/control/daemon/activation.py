@@ -33,7 +33,7 @@ def handed_socket(environment: MutableMapping[str, str] | None = None) -> socket
     hint = "Give the socket unit of joulewised one ListenStream= with a path."
     if count > 1:
         raise InputError(f"the service manager hands over {count} sockets, not one", hint=hint)
-    os.set_inheritable(_FIRST_DESCRIPTOR, False)
+    os.set_inheritable(_FIRST_DESCRIPTOR, False)  # noqa: FBT003 - the signature of the system's
     try:
         handed = socket.socket(fileno=_FIRST_DESCRIPTOR)
     except OSError as error:
@@ -77,7 +77,7 @@ class ServiceManager:
             return
         # What the service manager is told is a courtesy; nothing fails for it.
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaking:
-            speaking.setblocking(False)
+            speaking.settimeout(0)
             speaking.sendto(text.encode(), self._address)
 
 

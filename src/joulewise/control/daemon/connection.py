@@ -11,6 +11,7 @@ from joulewise.control.daemon.desk import LeaseDesk
 from joulewise.control.daemon.messages import (
     LONGEST_LINE_BYTES,
     Answer,
+    AnyQuestion,
     Hello,
     Refused,
     Welcome,
@@ -168,10 +169,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _answer(self, line: bytes) -> None:
         try:
-            question = parse_question(line)
-            if isinstance(question, Hello) == self._is_greeted:
-                said = "hello is said once, and first"
-                raise InputError(said, hint="Open another connection.")
+            question = self._question(line)
         except InputError as error:
             self._break(error)
             return
@@ -182,6 +180,12 @@ class Connection(asyncio.BufferedProtocol):
         if not self._is_greeted:
             self._greet(answer)
         self._go_on_soon()
+
+    def _question(self, line: bytes) -> AnyQuestion:
+        question = parse_question(line)
+        if isinstance(question, Hello) == self._is_greeted:
+            raise InputError("hello is said once, and first", hint="Open another connection.")
+        return question
 
     def _greet(self, answer: Answer) -> None:
         """Begin after hello, or end where the two do not speak the same language."""

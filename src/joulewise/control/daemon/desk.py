@@ -38,6 +38,7 @@ from joulewise.domain.control import ControlledGpu
 from joulewise.domain.errors import BusyError, DeviceError, InputError, JoulewiseError
 
 _BEATS_PER_TIMEOUT = 4.0
+_RECOVERY_PATIENCE_S = 10.0
 
 
 class LeaseDesk:
@@ -61,11 +62,10 @@ class LeaseDesk:
     async def open(self) -> None:
         """Undo what dead holders left, and begin to watch the GPUs."""
         keepers = self._keepers.values()
-        for keeper, problem in zip(
-            keepers, await asyncio.gather(*(keeper.recover() for keeper in keepers)), strict=True
-        ):
-            if problem is not None:
-                self._log.write("not given back", gpu=keeper.uuid, result=str(problem))
+        recoveries = {asyncio.create_task(self._recover(keeper)) for keeper in keepers}
+        # One whose driver hangs is tried on, and the others are served.
+        await asyncio.wait(recoveries, timeout=_RECOVERY_PATIENCE_S)
+        self._endings |= recoveries
         period_s = self._policy.settings.sample_period_s
         self._watches = [asyncio.create_task(self._watch(one, period_s)) for one in keepers]
 
@@ -243,6 +243,14 @@ class LeaseDesk:
         if why is not Why.RELEASED:
             said = why.text if problem is None else f"{why.text}; {result}"
             client.tell(Ended(gpu=uuid, why=said))
+        return problem
+
+    async def _recover(self, keeper: GpuKeeper) -> JoulewiseError | None:
+        problem = await keeper.recover()
+        if isinstance(problem, BusyError):
+            self._log.write("held by another", gpu=keeper.uuid, result=str(problem))
+        elif problem is not None:
+            self._log.write("not given back", gpu=keeper.uuid, result=str(problem))
         return problem
 
     async def _watch(self, keeper: GpuKeeper, period_s: float) -> None:

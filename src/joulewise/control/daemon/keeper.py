@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from joulewise.control.daemon.client import Client
@@ -22,8 +23,22 @@ from joulewise.domain.ports import Gpu
 TakeLease = Callable[[Gpu, Holder], GpuLease]
 """Takes the lock of a GPU and undoes what a dead holder left; blocks."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Others:
+    """What shows of leases that are not this daemon's: a living holder, or what a dead one left."""
+
+    holder: Holder | None = None
+    is_left: bool = False
+
+
+def _no_others() -> Others:
+    return Others()
+
+
 _GIVING_BACK_PATIENCE_S = 3.0
 _RECOVER_AGAIN_S = 30.0
+_CLOCKS = frozenset({"sm_clock_mhz", "mem_clock_mhz"})
 
 
 class GpuKeeper:
@@ -34,9 +49,18 @@ class GpuKeeper:
     """
 
     def __init__(
-        self, gpu: Gpu, take: TakeLease, *, index: int | None = None, idle: IdlePolicy | None = None
+        self,
+        gpu: Gpu,
+        take: TakeLease,
+        *,
+        others: Callable[[], Others] = _no_others,
+        idle: IdlePolicy | None = None,
+        index: int | None = None,
     ) -> None:
-        """Read what the GPU takes. Raises NotSupported, DeviceLost."""
+        """Read what the GPU takes; `others` looks for leases that are not this daemon's.
+
+        Raises NotSupported, DeviceLost.
+        """
         self.gpu = gpu
         self.uuid = gpu.identity.uuid
         self.grid: ClockGrid = gpu.clock_grid()
@@ -44,12 +68,14 @@ class GpuKeeper:
         self.left_set: str | None = None
         self._index = index
         self._take = take
+        self._look_for_others = others
+        self._others = Others()
         self._setting = SerialThread(f"sets {self.uuid}")
         self._reading = SerialThread(f"reads {self.uuid}")
         self._giving_back: asyncio.Future[None] | None = None
         self._holder: Holder | None = None
         self._idle = idle
-        self._tried_s = 0.0
+        self._try_again_s = 0.0
         # Of the thread that sets clocks.
         self._lease: GpuLease | None = None
         self._found: KnobState | None = None
@@ -74,7 +100,7 @@ class GpuKeeper:
             name=identity.name,
             device=identity.spec,
             is_simulated=identity.is_simulated,
-            holder=self._holder,
+            holder=self._holder or self._others.holder,
             asked=None if asked is None else asked[0],
             touched=touched,
             found=self._found,
@@ -111,8 +137,6 @@ class GpuKeeper:
         try:
             self._stop_idling()
             await self._settled()
-            if self.client is not client:
-                raise DeviceError("the client went away")
             return await self._setting.start(partial(self._begin, client, holder))
         except BaseException:
             if self.client is client:
@@ -185,7 +209,7 @@ class GpuKeeper:
         if act is IdleAct.GIVE_BACK and self.client is None:
             self.give_back().add_done_callback(_retrieve)
         elif act is IdleAct.LOWER:
-            holder = Holder(pid=os.getpid(), command="joulewised: idle policy")
+            holder = Holder(pid=os.getpid(), user="joulewised", command="idle policy")
             try:
                 await self._setting.start(partial(self._lower, holder, self._idle.point))
             except JoulewiseError:
@@ -198,14 +222,15 @@ class GpuKeeper:
 
     async def _look(self) -> None:
         try:
-            sample = await self._reading.start(self.gpu.sample)
+            self._sample = await self._reading.start(self.gpu.sample)
         except JoulewiseError:
             self._sample = None
-        else:
-            self._sample = sample
-            self._judge(sample)
+        if self._sample is not None:
+            self._judge(self._sample)
         await self._idle_on(self._sample)
-        await self._recover_again()
+        if self._lease is None:
+            self._others = await self._reading.start(self._look_for_others)
+            await self._recover_again()
 
     def _judge(self, sample: GpuSample) -> None:
         """See whether the GPU does as asked, and leave alone what somebody else took over."""
@@ -223,17 +248,18 @@ class GpuKeeper:
         self._caveats = drift.caveats
         lease = self._lease
         if lease is not None:
-            for knob in drift.taken_over & lease.touched.knobs:
+            # A power limit shows by itself whose it is.
+            for knob in drift.taken_over & lease.touched.knobs & _CLOCKS:
                 self._setting.start(partial(lease.yield_knob, knob)).add_done_callback(_retrieve)
 
     async def _recover_again(self) -> None:
-        """Where clocks were left set, try again now and then, as long as nobody has the GPU."""
-        now_s = asyncio.get_running_loop().time()
-        if self.left_set is None or self.client is not None or self.is_lowered_idle:
-            return
-        if now_s - self._tried_s >= _RECOVER_AGAIN_S:
-            self._tried_s = now_s
-            await self.recover()
+        """Where a dead holder left clocks set and no guard process was there to give them back."""
+        others, now_s = self._others, asyncio.get_running_loop().time()
+        is_left = self.left_set is not None or (others.is_left and others.holder is None)
+        if is_left and self.client is None and now_s >= self._try_again_s:
+            self._try_again_s = now_s + _RECOVER_AGAIN_S
+            if await self.recover() is None:
+                self._try_again_s = 0.0
 
     # In the thread that sets clocks.
 
@@ -244,14 +270,14 @@ class GpuKeeper:
         self._finish()
 
     def _begin(self, client: Client | None, holder: Holder) -> float | None:
-        if client is not None and client.is_gone:
+        if client is not None and self.client is not client:
             raise DeviceError("the client went away")
         try:
             self._lease = self._take(self.gpu, holder)
         except DeviceError as error:
             self.left_set = _left(error)
             raise
-        self.left_set = None
+        self.left_set, self._others = None, Others()
         try:
             self.grid = self.gpu.clock_grid()
             self._found = self.gpu.knob_state()

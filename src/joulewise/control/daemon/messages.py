@@ -247,9 +247,7 @@ def refusal(error: JoulewiseError) -> Refused:
     """An error as an answer; what was noted of it, such as what is left set, goes with the hint."""
     kind = next((name for name, cls in _ERRORS.items() if type(error) is cls), "device")
     said = [error.hint, *getattr(error, "__notes__", ())]
-    return Refused(
-        kind=kind, message=error.message, hint=" ".join(filter(None, said)) or None
-    )
+    return Refused(kind=kind, message=error.message, hint=" ".join(filter(None, said)) or None)
 
 
 def error_of(refused: Refused) -> JoulewiseError:

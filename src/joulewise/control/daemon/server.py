@@ -40,6 +40,7 @@ class DaemonServer:
         self._accepting: asyncio.Task[None] | None = None
         self._connections: dict[Connection, int | None] = {}
         """With the descriptor of each one's process."""
+        self._is_left_alone = asyncio.Event()
         self._per_user: Counter[int] = Counter()
         self._open_count = 0
         self._refused_count = 0
@@ -69,26 +70,31 @@ class DaemonServer:
 
     def start(self, listening: socket.socket) -> None:
         """Accept connections from now on."""
-        listening.setblocking(False)
+        listening.settimeout(0)
         self._accepting = asyncio.create_task(self._accept(listening))
         self.spawn(self._tick())
 
-    async def close(self) -> None:
+    async def close(self) -> bool:
         """Accept nobody any more, give every GPU back, tell its holder, and close.
 
-        A driver that does not answer is not waited for long: the guard process goes on trying.
+        Returns whether every GPU is given back: a driver that hangs is not waited for.
         """
         if self._accepting is not None:
             self._accepting.cancel()
-        with suppress(TimeoutError):
+        is_all_given_back = True
+        try:
             await asyncio.wait_for(self.desk.close(), _GIVING_BACK_PATIENCE_S)
+        except TimeoutError:
+            is_all_given_back = False
         for connection in list(self._connections):
             connection.close()
-        deadline_s = asyncio.get_running_loop().time() + _FAREWELL_S
-        while self._connections and asyncio.get_running_loop().time() < deadline_s:
-            await asyncio.sleep(0.01)
+        self._is_left_alone.clear()
+        if self._connections:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_left_alone.wait(), _FAREWELL_S)
         for task in list(self._tasks):
             task.cancel()
+        return is_all_given_back
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
         """Run something beside, to its end."""
@@ -104,6 +110,8 @@ class DaemonServer:
             asyncio.get_running_loop().remove_reader(descriptor)
             os.close(descriptor)
         self._let_go(connection.client.peer)
+        if not self._connections:
+            self._is_left_alone.set()
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -1,0 +1,200 @@
+"""`joulewised`: the daemon's command line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from joulewise import __version__
+from joulewise.cli.outcome import EXIT_DONE, EXIT_ERROR, notes_of, stderr_console
+from joulewise.cli.render import visible
+from joulewise.domain.errors import InputError, JoulewiseError, NotSupported
+
+if TYPE_CHECKING:
+    from joulewise.control.daemon.policy import IdleSettings, Rule
+    from joulewise.domain.points import ClockGrid
+    from joulewise.workflow.daemon import CheckedDaemon, DaemonOptions
+
+app = typer.Typer(
+    name="joulewised",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The policy file; else /etc/joulewise/joulewised.toml, where it is there.",
+    ),
+]
+Socket = Annotated[
+    Path | None,
+    typer.Option("--socket", metavar="PATH", help="Listen there, whatever the policy file says."),
+]
+StateDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--state-dir",
+        metavar="DIR",
+        help="Keep locks and journals there, whatever the policy file says.",
+    ),
+]
+NvmlLibrary = Annotated[
+    Path | None,
+    typer.Option("--nvml-library", metavar="PATH", help="Use this libnvidia-ml.so.1."),
+]
+Check = Annotated[
+    bool,
+    typer.Option("--check", help="Say what the daemon would do, and end; nothing is set."),
+]
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        sys.stdout.write(f"joulewised {__version__}\n")
+        raise typer.Exit
+
+
+@app.command()
+def joulewised(
+    config: Config = None,
+    socket: Socket = None,
+    state_dir: StateDir = None,
+    nvml_library: NvmlLibrary = None,
+    check: Check = False,
+    _version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Show the version."
+    ),
+) -> None:
+    """Set GPU clocks for those whom the policy file allows it, as long as they stay connected.
+
+    Runs in the foreground, writes one JSON object a line of every change to standard error, and
+    gives every clock back at SIGTERM.
+    """
+    if sys.platform == "win32":
+        raise NotSupported("joulewised runs on Linux", hint="Run it where the GPUs' driver is.")
+    from joulewise.workflow import daemon  # noqa: PLC0415 - its servers take a while to load
+
+    options = daemon.DaemonOptions(
+        config=config, socket=socket, state_dir=state_dir, nvml_library=nvml_library
+    )
+    if check:
+        for line in _said(daemon.check(options)):
+            sys.stdout.write(f"{visible(line)}\n")
+    elif not _serve(options):
+        # The driver hangs, and so would whoever says goodbye to it; the guard process goes on.
+        sys.stderr.flush()
+        os._exit(EXIT_ERROR)
+
+
+def _serve(options: DaemonOptions) -> bool:
+    from joulewise.integrations.prometheus import serve_metrics  # noqa: PLC0415 - the same
+    from joulewise.workflow.daemon import serve  # noqa: PLC0415 - the same
+
+    return serve(options, serve_metrics=serve_metrics)
+
+
+def _said(checked: CheckedDaemon) -> Iterator[str]:
+    """What the daemon would do, line by line."""
+    policy, settings = checked.policy, checked.policy.settings
+    yield f"policy: {policy.file or 'no file, so root and this account alone may set clocks'}"
+    yield f"socket: {settings.socket}"
+    yield f"state folder: {settings.state_dir}"
+    yield f"metrics: {settings.metrics_listen or 'not served'}"
+    yield f"idle: {_idle(policy.idle)}"
+    for gpu in checked.gpus:
+        simulated = " (simulated)" if gpu.is_simulated else ""
+        numbers = ", ".join(map(str, checked.rules_of(gpu)))
+        yield f"GPU {gpu.device}: {gpu.name}{simulated}"
+        yield f"  takes {_taken(gpu.grid)}"
+        yield f"  rules: {numbers or 'none, so that nobody may set its clocks'}"
+    for line in checked.silent:
+        yield f"left out: {line}"
+    for number, rule in enumerate(policy.rules, start=1):
+        yield f"rule {number}: {_rule(rule)}"
+
+
+def _idle(idle: IdleSettings | None) -> str:
+    if idle is None:
+        return "off"
+    clock = "its lowest clock" if idle.sm_clock_mhz is None else f"{idle.sm_clock_mhz} MHz"
+    return f"after {idle.after_s:g} s to {clock}"
+
+
+def _taken(grid: ClockGrid) -> str:
+    said = [_between("SM clock", grid.sm_clocks_mhz[0], grid.sm_clocks_mhz[-1], "MHz")]
+    if grid.mem_clocks_mhz:
+        said.append(
+            _between("memory clock", grid.mem_clocks_mhz[0], grid.mem_clocks_mhz[-1], "MHz")
+        )
+    if grid.power_limits is not None:
+        limits = grid.power_limits
+        said.append(_between("power limit", limits.least_w, limits.found_w, "W"))
+    return ", ".join(said)
+
+
+def _rule(rule: Rule) -> str:
+    said = [f"users {_listed(rule.uids)}"] if rule.uids else []
+    said += [f"groups {_listed(rule.gids)}"] if rule.gids else []
+    said.append("GPUs " + ", ".join(f"{beginning or '*'}" for beginning in rule.gpus))
+    said.append(_between("SM clock", rule.min_sm_clock_mhz, rule.max_sm_clock_mhz, "MHz"))
+    if rule.is_memory_lock_allowed:
+        least, greatest = rule.min_mem_clock_mhz, rule.max_mem_clock_mhz
+        said.append(_between("memory clock", least, greatest, "MHz"))
+    else:
+        said.append("memory clock auto")
+    said.append(_between("power limit", rule.min_power_limit_w, rule.max_power_limit_w, "W"))
+    return "; ".join(said)
+
+
+def _listed(numbers: frozenset[int]) -> str:
+    return ", ".join(map(str, sorted(numbers)))
+
+
+def _between(name: str, least: float | None, greatest: float | None, unit: str) -> str:
+    if least is None and greatest is None:
+        return f"{name} any"
+    begin = "" if least is None else f"from {least:g} "
+    end = "" if greatest is None else f"to {greatest:g} "
+    return f"{name} {begin}{end}{unit}"
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; 0 done, 1 error or wrong usage."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("joulewised", arguments) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    except JoulewiseError as error:
+        return _fail(error)
+    except TyperException as error:
+        return _fail(InputError(error.format_message(), hint="See --help."))
+    except KeyboardInterrupt:
+        return EXIT_ERROR
+    return EXIT_DONE
+
+
+def _fail(error: JoulewiseError) -> int:
+    console = stderr_console()
+    console.print(visible(f"error: {error}"), markup=False)
+    if error.hint:
+        console.print(visible(f"hint: {error.hint}"), markup=False)
+    for note in notes_of(error):
+        console.print(visible(f"note: {note}"), markup=False)
+    return EXIT_ERROR
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))

@@ -1,0 +1,179 @@
+"""The life of a guard process: watch, notice that the client is gone, give back, end.
+
+It is started by `guard.GuardProcess`, and it ends with its client: when that closes the socket,
+dies, or becomes another program. A forked child of the client may keep the socket open, so the
+system is asked for the client's death as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from joulewise.control.guard_messages import Forget, Here, Watch, Watching, receive, send
+from joulewise.control.holder import is_alive
+from joulewise.control.journal import replay
+from joulewise.control.lock import unlock
+from joulewise.domain.errors import JoulewiseError
+from joulewise.domain.ports import Gpu
+from joulewise.store.lock import lock_exclusively
+
+OpenGpu = Callable[[str], Gpu]
+"""Opens a GPU by its device string. Raises JoulewiseError."""
+
+_LOOK_AGAIN_S = 0.05
+# A driver that refuses may be busy with another GPU, or be loaded again.
+_RETRY_PAUSES_S = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0, *(2.0,) * 29)
+_IGNORED_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGUSR1", "SIGUSR2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Client:
+    """Whom the guard process watches; `pid_descriptor` is readable once that has died."""
+
+    link: socket.socket
+    pid_descriptor: int | None
+    pid: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Watched:
+    """One GPU of the client, and its copy of the locked file."""
+
+    packet: Watch
+    lock_descriptor: int
+    gpu: Gpu | None
+
+
+def run_guard(arguments: Sequence[str], open_gpu: OpenGpu) -> None:
+    """Guard the client that these arguments of `GuardProcess` name, until it is gone."""
+    link_descriptor, pid_descriptor, pid = map(int, arguments)
+    _stand_alone()
+    client = _Client(
+        link=socket.socket(fileno=link_descriptor),
+        pid_descriptor=None if pid_descriptor < 0 else pid_descriptor,
+        pid=pid,
+    )
+    with client.link:
+        with contextlib.suppress(OSError):
+            send(client.link, Here(pid=os.getpid()))
+        watched: dict[str, _Watched] = {}
+        while _wait(client):
+            if not _hear(client, watched, open_gpu):
+                break
+        _hear_the_rest(client, watched, open_gpu)
+        _give_back_all(list(watched.values()), open_gpu)
+
+
+def _stand_alone() -> None:
+    """Be nobody's child, deaf to signals that end others, and as fast as the client may not be."""
+    for name in _IGNORED_SIGNALS:
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    if os.fork():
+        os._exit(0)
+    # A client may be kept to one core, which it keeps busy, or have stood back for others.
+    with contextlib.suppress(OSError, AttributeError):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, min(0, os.getpriority(os.PRIO_PROCESS, 0)))
+
+
+def _wait(client: _Client) -> bool:
+    """Wait for something to hear; `False` once the client has died."""
+    poll = select.poll()
+    poll.register(client.link, select.POLLIN)
+    if client.pid_descriptor is not None:
+        poll.register(client.pid_descriptor, select.POLLIN)
+    while True:
+        ready = {descriptor for descriptor, _ in poll.poll(_poll_period_ms(client))}
+        if client.pid_descriptor in ready:
+            return False
+        if ready:
+            return True
+        if client.pid_descriptor is None and not is_alive(client.pid):
+            return False
+
+
+def _poll_period_ms(client: _Client) -> float | None:
+    return _LOOK_AGAIN_S * 1000 if client.pid_descriptor is None else None
+
+
+def _hear_the_rest(client: _Client, watched: dict[str, _Watched], open_gpu: OpenGpu) -> None:
+    """What the client said before it died, a GPU given back at the very end perhaps."""
+    with contextlib.suppress(BlockingIOError):
+        while _hear(client, watched, open_gpu):
+            pass
+
+
+def _hear(client: _Client, watched: dict[str, _Watched], open_gpu: OpenGpu) -> bool:
+    """Take one packet; whether there was one. Raises BlockingIOError where none has come."""
+    try:
+        packet, descriptor = receive(client.link, waits=False)
+    except BlockingIOError:
+        raise
+    except OSError:
+        packet, descriptor = None, None
+    if isinstance(packet, Forget) and packet.uuid in watched:
+        os.close(watched.pop(packet.uuid).lock_descriptor)
+    elif isinstance(packet, Watch) and descriptor is not None:
+        if packet.uuid in watched:
+            os.close(watched[packet.uuid].lock_descriptor)
+        gpu, answer = _opened(packet, open_gpu)
+        watched[packet.uuid] = _Watched(packet=packet, lock_descriptor=descriptor, gpu=gpu)
+        with contextlib.suppress(OSError):
+            send(client.link, answer)
+    return packet is not None
+
+
+def _opened(packet: Watch, open_gpu: OpenGpu) -> tuple[Gpu | None, Watching]:
+    """Open the GPU now, so that it is ready when it is needed."""
+    try:
+        gpu = open_gpu(packet.device)
+        gpu.knob_state()
+    except JoulewiseError as error:
+        return None, Watching(ask_count=packet.ask_count, why=str(error), hint=error.hint)
+    except Exception as error:  # noqa: BLE001 - said to the client, which sets nothing then
+        return None, Watching(ask_count=packet.ask_count, why=repr(error))
+    return gpu, Watching(ask_count=packet.ask_count)
+
+
+def _give_back_all(watched: Sequence[_Watched], open_gpu: OpenGpu) -> None:
+    """All GPUs at once: one that does not answer must not keep the others."""
+    threads = [
+        threading.Thread(target=_give_back, args=(one, open_gpu), daemon=True) for one in watched
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _give_back(watched: _Watched, open_gpu: OpenGpu) -> None:
+    """Undo the journal under the client's own lock, again and again for a minute."""
+    # The client let go at its end, and somebody else holds the GPU: all of it is theirs now.
+    if not lock_exclusively(watched.lock_descriptor):
+        return
+    for pause_s in (0.0, *_RETRY_PAUSES_S):
+        time.sleep(pause_s)
+        try:
+            if watched.gpu is None:
+                watched.gpu = open_gpu(watched.packet.device)
+            replay(Path(watched.packet.journal), watched.gpu)
+            break
+        except Exception:  # noqa: BLE001 - whatever it is, the next try may fare better
+            watched.gpu = None
+    unlock(watched.lock_descriptor)
+
+
+def is_supported() -> bool:
+    """Whether guard processes can run on this system."""
+    return sys.platform == "linux"

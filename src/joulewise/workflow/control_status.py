@@ -1,0 +1,150 @@
+"""`joulewise status`: who controls which GPU here, and what came of it; reads alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from joulewise.control.daemon.messages import GpuState, State, Status, state_of
+from joulewise.control.drift import SETTLE_S, DriftWatch
+from joulewise.control.journal import read_journal, still_set
+from joulewise.control.remote import reach
+from joulewise.control.state import default_state_dir, is_of_a_process
+from joulewise.device.nvml_gpu import open_nvml
+from joulewise.device.real_time import MonotonicTimer
+from joulewise.domain.caveats import Caveat
+from joulewise.domain.control import ControlledGpu
+from joulewise.domain.errors import DeviceError, InputError, JoulewiseError
+from joulewise.domain.points import AUTO
+from joulewise.measure.readings import is_loaded
+from joulewise.simulator.fake_driver import loaded_driver
+from joulewise.workflow.lease_findings import knob_names, lease_trace
+from joulewise.workflow.leasing import socket_path
+from joulewise.workflow.metrics import watch_machine
+
+_SUFFIX = ".journal.json"
+# A clock that nothing explains is looked at again a few times before it is called a lock.
+_LOOK_COUNT = 4
+_LOOK_AGAIN_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenDaemon:
+    """The joulewised that answered, or why the one at this socket did not: `problem`."""
+
+    socket: Path
+    pid: int | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlStatus:
+    """Who controls what on this machine.
+
+    `daemon` is `None` where no joulewised answers. `left_elsewhere` are sentences on journals of
+    GPUs that are not here. `unknown` names GPUs of which this account may not see the holder.
+    """
+
+    gpus: tuple[GpuState, ...]
+    daemon: SeenDaemon | None = None
+    left_elsewhere: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def control_status() -> ControlStatus:
+    """Ask joulewised where it answers; elsewhere look at locks, journals and readings.
+
+    Raises:
+        NotSupported: there is no NVIDIA GPU here, and no joulewised that knows of any.
+    """
+    daemon, gpus = _daemon()
+    if gpus is not None:
+        return ControlStatus(gpus=gpus, daemon=daemon, left_elsewhere=_left_elsewhere(gpus))
+    watch = watch_machine()
+    try:
+        seen = tuple(map(_with_drift, watch.gpus()))
+    finally:
+        watch.close()
+    states = tuple(map(_state, seen))
+    return ControlStatus(
+        gpus=states,
+        daemon=daemon,
+        left_elsewhere=_left_elsewhere(states),
+        unknown=tuple(gpu.device for gpu in seen if not gpu.is_control_known),
+    )
+
+
+def _daemon() -> tuple[SeenDaemon | None, tuple[GpuState, ...] | None]:
+    """The daemon and its GPUs; it tells more than can be read from outside."""
+    path = socket_path()
+    if path is None:
+        return None, None
+    try:
+        connection = reach(path)
+        if connection is None:
+            return None, None
+        with closing(connection):
+            answer = connection.ask(Status())
+    except (DeviceError, InputError) as error:
+        return SeenDaemon(socket=path, problem=error.message), None
+    if not isinstance(answer, State):
+        return SeenDaemon(socket=path, problem="it answers another question"), None
+    return SeenDaemon(socket=path, pid=answer.pid), answer.gpus
+
+
+def _state(gpu: ControlledGpu) -> GpuState:
+    """With the knobs that a holder has touched: to which values, its journal does not say."""
+    state = state_of(gpu)
+    entry = None if gpu.holder is None else lease_trace(gpu.uuid).entry
+    if entry is None or state.asked is not None:
+        return state
+    return msgspec.structs.replace(state, asked=knob_names(entry.touched) or None)
+
+
+def _with_drift(gpu: ControlledGpu) -> ControlledGpu:
+    """With a doubt where nobody of ours holds it and its clock looks locked under load.
+
+    What a holder outside of joulewised asked for is not known here, so nothing is said of that.
+    """
+    if gpu.holder is not None or gpu.sample is None or not is_loaded(gpu.sample):
+        return gpu
+    return replace(gpu, caveats=(*gpu.caveats, *_drift(gpu.device)))
+
+
+def _drift(device: str) -> tuple[Caveat, ...]:
+    driver = loaded_driver()
+    caveats: tuple[Caveat, ...] = ()
+    try:
+        gpu = open_nvml(device, timer=MonotonicTimer() if driver is None else driver.timer)
+        grid = gpu.clock_grid()
+        watch = DriftWatch(AUTO, grid, asked_s=gpu.now_s() - 2 * SETTLE_S)
+        for _ in range(_LOOK_COUNT):
+            gpu.wait(_LOOK_AGAIN_S)
+            caveats = watch.feed(gpu.sample()).caveats
+    except JoulewiseError:
+        # It answered a moment ago; what is wrong with it now, says the doctor.
+        return ()
+    return caveats
+
+
+def _left_elsewhere(gpus: tuple[GpuState, ...]) -> tuple[str, ...]:
+    """What journals say of GPUs that are not here: taken out, or hidden from this container."""
+    known = {gpu.gpu for gpu in gpus}
+    return tuple(
+        still_set(read_journal(path), path)
+        for path in _journals()
+        if path.name.removesuffix(_SUFFIX) not in known and not is_of_a_process(path)
+    )
+
+
+def _journals() -> Iterator[Path]:
+    try:
+        folder = default_state_dir()
+        paths = sorted(folder.iterdir())
+    except (InputError, OSError):
+        return
+    yield from (path for path in paths if path.name.endswith(_SUFFIX))

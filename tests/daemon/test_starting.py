@@ -1,0 +1,202 @@
+"""How `joulewised` starts, what it finds then, and what it says of itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.daemon.running import (
+    ALLOW_ALL,
+    PATIENCE_S,
+    RunningDaemon,
+    Talker,
+    held,
+    started_daemon,
+    wait_until,
+    wait_until_free,
+)
+
+from joulewise.domain.points import OperatingPoint
+
+LOW = OperatingPoint(sm_clock_mhz=1200)
+RUN = [sys.executable, "-c", "from joulewise.cli.daemon import main; main()"]
+
+
+def run_daemon(
+    library: Path, folder: Path, *arguments: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `joulewised` to its end."""
+    return subprocess.run(
+        [*RUN, "--nvml-library", str(library), *arguments],
+        env={
+            **os.environ,
+            "FAKE_NVML_STATE": str(folder / "driver.state"),
+            "FAKE_NVML_TIME": "real",
+            "JOULEWISE_STATE_DIR": str(folder / "state"),
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def test_check_says_what_the_daemon_would_do_and_does_nothing(
+    fake_library: Path, tmp_path: Path
+) -> None:
+    config = tmp_path / "joulewised.toml"
+    config.write_text(ALLOW_ALL.replace("{uid}", "1000") + "\n[idle]\nafter_s = 30\n")
+    config.chmod(0o644)
+    done = run_daemon(
+        fake_library, tmp_path, "--config", str(config), "--check", FAKE_NVML_DEVICES="2"
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert str(config) in done.stdout
+    assert 2 == done.stdout.count("NVIDIA GeForce RTX 3080 Ti (simulated)")
+    assert "idle: after 30 s to its lowest clock" in done.stdout
+    assert "rule 1: users 0, 1000; GPUs *; SM clock any" in done.stdout
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("arguments", [["--check"], []])
+def test_a_machine_without_gpus_is_named(
+    fake_library: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    path = tmp_path / "d.sock"
+    done = run_daemon(
+        fake_library, tmp_path, "--socket", str(path), *arguments, FAKE_NVML_DEVICES="0"
+    )
+
+    assert 1 == done.returncode
+    assert "error: the NVIDIA driver sees no GPU" in done.stderr
+    assert "hint: " in done.stderr
+    assert not path.exists()
+
+
+def test_a_wrong_policy_is_named_with_file_and_field(fake_library: Path, tmp_path: Path) -> None:
+    config = tmp_path / "joulewised.toml"
+    config.write_text("[daemon]\nheartbeat_timeout_s = -1\n")
+    config.chmod(0o644)
+    done = run_daemon(fake_library, tmp_path, "--config", str(config))
+
+    assert 1 == done.returncode
+    assert f"error: {config}" in done.stderr
+    assert "heartbeat_timeout_s" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--no-such-flag"], ["--nvml-library", "/dev/null"]])
+def test_wrong_usage_is_one_sentence(
+    fake_library: Path, tmp_path: Path, arguments: list[str]
+) -> None:
+    done = run_daemon(fake_library, tmp_path, *arguments)
+
+    assert 1 == done.returncode
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_what_a_killed_daemon_and_its_guard_left_is_given_back_before_the_next_one_answers(
+    fake_library: Path, tmp_path: Path
+) -> None:
+    with started_daemon(fake_library, tmp_path) as daemon:
+        with closing(held(daemon, daemon.uuids()[0], LOW)):
+            wait_until(lambda: daemon.truth().true_locks(0).sm_max_mhz == 1200, "not locked")
+            kill_with_guards(daemon)
+        assert [] != daemon.journals()
+        assert 1200 == daemon.truth().true_locks(0).sm_max_mhz
+    with started_daemon(fake_library, tmp_path) as daemon:
+        assert [] == daemon.journals()
+        wait_until_free(daemon)
+
+
+def kill_with_guards(daemon: RunningDaemon) -> None:
+    """End the daemon and its guard processes at the same moment."""
+    guards = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+                environment = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if b"guarding" in command and str(daemon.driver_state).encode() in environment:
+                guards.append(int(entry.name))
+    assert guards
+    os.kill(daemon.pid, signal.SIGSTOP)
+    for guard in guards:
+        os.kill(guard, signal.SIGKILL)
+    daemon.kill()
+
+
+def test_a_second_daemon_is_told_of_the_first(daemon: RunningDaemon, fake_library: Path) -> None:
+    folder = daemon.config.parent
+    done = run_daemon(fake_library, folder, "--socket", str(daemon.socket))
+
+    assert 1 == done.returncode
+    assert f"process {daemon.pid}" in done.stderr
+    assert 2 == len(daemon.uuids())
+
+
+def test_the_service_manager_hands_over_the_socket_and_hears_how_things_are(
+    fake_library: Path, tmp_path: Path
+) -> None:
+    short = Path(os.path.relpath(tmp_path))
+    listening_path, manager_path = short / "l.sock", short / "m.sock"
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
+    ):
+        listening.bind(str(listening_path))
+        listening.listen()
+        manager.bind(str(manager_path))
+        manager.settimeout(PATIENCE_S)
+        # What systemd does: descriptor 3, and the number of the process that gets it.
+        shell = 'exec 3<&$0; LISTEN_PID=$$ exec "$@"'
+        process = subprocess.Popen(
+            [
+                "bash",
+                "-c",
+                shell,
+                str(listening.fileno()),
+                *RUN,
+                "--nvml-library",
+                str(fake_library),
+            ],
+            env={
+                **os.environ,
+                "LISTEN_FDS": "1",
+                "NOTIFY_SOCKET": str(manager_path.absolute()),
+                "WATCHDOG_USEC": "200000",
+                "FAKE_NVML_STATE": str(tmp_path / "driver.state"),
+                "JOULEWISE_STATE_DIR": str(tmp_path / "state"),
+                "FAKE_NVML_PRIV": "1",
+            },
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[listening.fileno()],
+        )
+        try:
+            said = [manager.recv(1000).decode() for _ in range(3)]
+            with closing(Talker(listening_path)) as talker:
+                welcome = talker.hello()
+                process.terminate()
+                while (last := manager.recv(1000).decode()) == "WATCHDOG=1":
+                    pass
+                assert 0 == process.wait(PATIENCE_S)
+        finally:
+            process.kill()
+            process.wait(PATIENCE_S)
+
+    assert said[0].startswith("READY=1\n")
+    assert ["WATCHDOG=1", "WATCHDOG=1"] == said[1:]
+    assert "welcome" == welcome["say"]
+    assert "STOPPING=1" == last
+    assert listening_path.exists()

@@ -1,0 +1,216 @@
+"""A guard process from within the process that it guards: there, confirmed, and gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.file_gpu import (
+    AS_FOUND,
+    LOW,
+    FileGpu,
+    comes_true,
+    guard_command,
+    guarding,
+    is_gone,
+)
+
+from joulewise.control.guard import GuardProcess
+from joulewise.control.holder import this_process
+from joulewise.control.lease import hold
+from joulewise.control.lock import FileLock
+from joulewise.domain.errors import DeviceError
+from joulewise.domain.points import AUTO
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="guard processes are for Linux"
+)
+
+
+@pytest.fixture
+def gpu(tmp_path: Path) -> FileGpu:
+    return FileGpu(tmp_path)
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Iterator[FileLock]:
+    lock = FileLock(tmp_path / "GPU-file.lock")
+    lock.acquire("File GPU", this_process())
+    yield lock
+    lock.release()
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_the_guard_has_confirmed_before_anything_is_set_and_is_gone_at_the_end(
+    gpu: FileGpu, tmp_path: Path, state_dir: Path
+) -> None:
+    before = open_descriptors()
+    with guarding(tmp_path) as guard:
+        with hold(gpu, state_dir=state_dir, guard=guard) as lease:
+            lease.apply(LOW)
+            pid = guard.pid
+            assert pid is not None
+            assert os.getsid(pid) != os.getsid(0)
+            assert Path(f"/proc/{pid}/cwd").readlink() == Path("/")
+        assert gpu.label() == AS_FOUND.label
+    assert comes_true(lambda: is_gone(pid))
+    assert before == open_descriptors()
+    assert "guard process" not in {thread.name for thread in threading.enumerate()}
+    # It is nobody's child, so there is nothing to wait for.
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_one_guard_process_watches_several_gpus_and_stays_between_leases(
+    tmp_path: Path, state_dir: Path
+) -> None:
+    one, two = FileGpu(tmp_path, "one"), FileGpu(tmp_path, "two")
+    with guarding(tmp_path) as guard:
+        pids = []
+        for gpus in ((one, two), (two, one), (one,)):
+            for gpu in gpus:
+                with hold(gpu, state_dir=state_dir, guard=guard) as lease:
+                    lease.apply(LOW)
+                    pids.append(guard.pid)
+        assert len(set(pids)) == 1
+        with (
+            hold(one, state_dir=state_dir, guard=guard) as first,
+            hold(two, state_dir=state_dir, guard=guard) as second,
+        ):
+            first.apply(LOW)
+            second.apply(LOW)
+    assert (one.label(), two.label()) == (AS_FOUND.label, AS_FOUND.label)
+
+
+def test_a_guard_that_is_killed_is_followed_by_another_without_being_asked(
+    gpu: FileGpu, tmp_path: Path, state_dir: Path
+) -> None:
+    with guarding(tmp_path) as guard, hold(gpu, state_dir=state_dir, guard=guard) as lease:
+        lease.apply(LOW)
+        for _ in range(3):
+            first = guard.pid
+            assert first is not None
+            os.kill(first, signal.SIGKILL)
+            assert comes_true(lambda first=first: guard.pid not in {None, first})  # type: ignore[misc]
+            guard.ensure(gpu.identity.uuid)
+        assert gpu.label() == LOW.label
+
+
+def test_nothing_is_set_while_the_guard_is_dead(
+    gpu: FileGpu, tmp_path: Path, state_dir: Path
+) -> None:
+    """Killed right before, it is not taken for alive: the system is asked."""
+    with guarding(tmp_path) as guard, hold(gpu, state_dir=state_dir, guard=guard) as lease:
+        lease.apply(LOW)
+        first = guard.pid
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        assert comes_true(lambda: is_gone(first))
+        lease.apply(LOW)
+        assert guard.pid not in {None, first}
+
+
+def test_a_gpu_that_the_guard_cannot_open_is_not_set(
+    gpu: FileGpu, tmp_path: Path, state_dir: Path
+) -> None:
+    (tmp_path / "file.closed").touch()
+    with guarding(tmp_path) as guard, hold(gpu, state_dir=state_dir, guard=guard) as lease:
+        with pytest.raises(DeviceError, match="cannot watch the GPU: it does not open") as caught:
+            lease.apply(LOW)
+        assert caught.value.hint == "Open it."
+        assert gpu.history() == [AS_FOUND.label]
+        (tmp_path / "file.closed").unlink()
+        lease.apply(LOW)
+    assert gpu.label() == AS_FOUND.label
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ([sys.executable, "-c", "raise SystemExit(7)"], "ended at once with exit status 7"),
+        (["/no/such/program"], "no guard process can be started"),
+    ],
+)
+def test_without_a_guard_process_nothing_is_set_and_the_reason_is_told(
+    gpu: FileGpu, state_dir: Path, command: list[str], said: str
+) -> None:
+    guard = GuardProcess(command)
+    with hold(gpu, state_dir=state_dir, guard=guard) as lease:
+        for _ in range(2):
+            with pytest.raises(DeviceError, match=said) as caught:
+                lease.apply(LOW)
+            assert "joulewised" in str(caught.value.hint)
+        assert [path.name for path in state_dir.iterdir()] == ["GPU-file.lock"]
+        # What sets nothing needs nobody to give it back.
+        lease.apply(AUTO)
+    guard.close()
+    assert LOW.label not in gpu.history()
+
+
+def test_a_guard_that_is_closed_watches_nothing_more(
+    gpu: FileGpu, tmp_path: Path, lock: FileLock
+) -> None:
+    guard = GuardProcess(guard_command(tmp_path))
+    guard.watch(gpu.identity, tmp_path / "journal", lock.descriptor)
+    guard.ensure(gpu.identity.uuid)
+    for _ in range(2):
+        guard.unwatch(gpu.identity.uuid)
+    for _ in range(2):
+        guard.close()
+    with pytest.raises(DeviceError, match="no guard process watches"):
+        guard.ensure(gpu.identity.uuid)
+    with pytest.raises(ValueError, match="was closed"):
+        guard.watch(gpu.identity, tmp_path / "journal", lock.descriptor)
+
+
+def test_a_guard_that_was_never_needed_starts_no_process() -> None:
+    guard = GuardProcess(["/no/such/program"])
+    guard.unwatch("GPU-file")
+    guard.close()
+    assert guard.pid is None
+
+
+def test_many_threads_may_take_and_end_leases_under_one_guard(
+    tmp_path: Path, state_dir: Path
+) -> None:
+    gpus = [FileGpu(tmp_path, f"gpu{number}") for number in range(6)]
+
+    def work(gpu: FileGpu) -> None:
+        for _ in range(5):
+            with hold(gpu, state_dir=state_dir, guard=guard) as lease:
+                lease.apply(LOW)
+
+    with guarding(tmp_path) as guard:
+        threads = [threading.Thread(target=work, args=(gpu,)) for gpu in gpus]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert [gpu.history().count(LOW.label) for gpu in gpus] == [5] * 6
+    assert {gpu.label() for gpu in gpus} == {AS_FOUND.label}
+
+
+def test_a_program_that_waits_for_all_its_children_does_not_wait_for_the_guard(
+    gpu: FileGpu, tmp_path: Path, state_dir: Path
+) -> None:
+    with guarding(tmp_path) as guard, hold(gpu, state_dir=state_dir, guard=guard) as lease:
+        lease.apply(LOW)
+        child = subprocess.Popen([sys.executable, "-c", "pass"])
+        assert os.wait()[0] == child.pid
+        with pytest.raises(ChildProcessError):
+            os.wait()
+        child.wait()
