@@ -164,10 +164,11 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def guard_command(folder: Path) -> list[str]:
-    """What guards the GPUs of a folder."""
+def guard_command(folder: Path, *, is_old: bool = False) -> list[str]:
+    """What guards the GPUs of a folder; `is_old` as where no pidfd tells of a death."""
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tests.file_gpu import guard; "
-    return [sys.executable, "-P", "-c", f"{code}guard()", str(folder)]
+    forget = "sys.argv[-2] = '-1'; " if is_old else ""
+    return [sys.executable, "-P", "-c", f"{code}{forget}guard()", str(folder)]
 
 
 def guard() -> None:
@@ -184,9 +185,9 @@ def guard() -> None:
 
 
 @contextmanager
-def guarding(folder: Path) -> Iterator[GuardProcess]:
+def guarding(folder: Path, *, is_old: bool = False) -> Iterator[GuardProcess]:
     """A guard process for the GPUs of a folder."""
-    guard = GuardProcess(guard_command(folder))
+    guard = GuardProcess(guard_command(folder, is_old=is_old))
     try:
         yield guard
     finally:

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from joulewise.cli.app import run
+from tests.fake_nvml import driver, fake_library, make_driver
+
+__all__ = ["driver", "fake_library", "make_driver"]
 
 # Ten kernels would do; the point is few operating points, so that a sweep takes a second.
 FEW_POINTS = ("--sm-clocks", "auto,1680,1050", "--mem-clocks", "auto,9501")

@@ -72,7 +72,7 @@ def _comes_back(gpu: FileGpu, state_dir: Path) -> bool:
     return comes_true(lambda: _is_given_back(gpu, state_dir), GIVING_BACK_S)
 
 
-@pytest.mark.parametrize("way", ["wait", "fork", "hidden fork"])
+@pytest.mark.parametrize("way", ["wait", "fork", "hidden fork", "hidden fork, old kernel"])
 def test_what_a_killed_process_left_is_given_back_within_a_second(
     way: str, gpu: FileGpu, state_dir: Path, tmp_path: Path
 ) -> None:
@@ -249,7 +249,11 @@ def _hold_badly(folder: Path, way: str, *rest: str) -> None:
         _die_at(gpu, state_dir, folder, int(rest[0]))
         return
     _prepare(way)
-    with guarding(folder) as guard, hold(gpu, state_dir=state_dir, guard=guard) as lease:
+    is_old = way.endswith("old kernel")
+    with (
+        guarding(folder, is_old=is_old) as guard,
+        hold(gpu, state_dir=state_dir, guard=guard) as lease,
+    ):
         lease.apply(LOW)
         if way == "let go":
             _let_go(lease)

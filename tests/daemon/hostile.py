@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import socket
 from collections.abc import Iterator, Sequence
@@ -11,13 +10,8 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 from tests.daemon.running import Line, RunningDaemon, Talker, wait_until
 
-SOMEBODY = 4001
-as_root = pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be somebody else"
-)
 MOST_GROWTH_BYTES = 5 * 2**20
 SETTINGS = """
 [daemon]
@@ -75,6 +69,12 @@ def gpus_of(daemon: RunningDaemon) -> list[Line]:
     return told[0]
 
 
+def limits_of(daemon: RunningDaemon) -> list[float]:
+    """The power limits of all its GPUs, as sampled."""
+    wait_until(lambda: all("power_limit_w" in gpu for gpu in gpus_of(daemon)), "no sample")
+    return [gpu["power_limit_w"] for gpu in gpus_of(daemon)]
+
+
 def is_untouched(daemon: RunningDaemon) -> bool:
     """Whether no clock of any GPU is locked, in truth, and no journal says that one was."""
     truth = daemon.truth()
@@ -84,23 +84,24 @@ def is_untouched(daemon: RunningDaemon) -> bool:
 
 
 @contextmanager
-def unharmed(daemon: RunningDaemon, *, growth_bytes: int = MOST_GROWTH_BYTES) -> Iterator[None]:
+def unharmed(daemon: RunningDaemon) -> Iterator[None]:
     """See that whatever comes in the block leaves everything as it was before.
 
     A block like it should have run once before, for buffers and caches are filled by the first.
     """
-    limits_w = [gpu.get("power_limit_w") for gpu in gpus_of(daemon)]
+    limits_w = limits_of(daemon)
     # Connections of before are still being closed.
     before = settled(daemon)
     yield
     assert daemon.process.poll() is None, daemon.log[-20:]
     wait_until(lambda: is_untouched(daemon), "clocks are set", patience_s=2.0)
     wait_until(
-        lambda: limits_w == [gpu.get("power_limit_w") for gpu in gpus_of(daemon)],
+        lambda: limits_w == limits_of(daemon),
         "power limits are set",
         patience_s=2.0,
     )
-    assert not any("holder" in gpu for gpu in gpus_of(daemon))
+    held = [gpu["holder"] for gpu in gpus_of(daemon) if "holder" in gpu]
+    assert [] == held, f"{held}, {daemon.log[-20:]}"
     wait_until(
         lambda: vitals(daemon).descriptor_count <= before.descriptor_count,
         f"descriptors are left open, {before.descriptor_count} before",
@@ -108,7 +109,8 @@ def unharmed(daemon: RunningDaemon, *, growth_bytes: int = MOST_GROWTH_BYTES) ->
     )
     after = vitals(daemon)
     assert after.thread_count <= before.thread_count
-    assert after.resident_bytes - before.resident_bytes <= growth_bytes
+    grown_bytes = after.resident_bytes - before.resident_bytes
+    assert grown_bytes <= MOST_GROWTH_BYTES, f"{before} before, {after} after"
     assert [] == daemon.events("fault")
 
 
@@ -132,21 +134,6 @@ def needs_honest_lease(daemon: RunningDaemon, gpu: str, clock_mhz: int) -> None:
         assert "applied" == talker.ask("apply", gpu=gpu, sm_clock_mhz=clock_mhz)["say"]
         assert clock_mhz == daemon.truth().true_locks(0).sm_max_mhz
         assert "released" == talker.release(gpu)["say"]
-
-
-@contextmanager
-def as_user(uid: int, gid: int, groups: Sequence[int] = ()) -> Iterator[None]:
-    """Be somebody else for whom one connects to meanwhile; only root can."""
-    kept_groups, kept_gid = os.getgroups(), os.getegid()
-    os.setgroups(groups)
-    os.setegid(gid)
-    os.seteuid(uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-        os.setegid(kept_gid)
-        os.setgroups(kept_groups)
 
 
 def connected(path: Path) -> socket.socket:

@@ -12,8 +12,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.daemon.hostile import NOBODY, SOMEBODY, as_root, gpus_of, is_untouched
-from tests.daemon.running import RunningDaemon, started_daemon, wait_until
+from tests.daemon.hostile import NOBODY, is_untouched, limits_of
+from tests.daemon.running import started_daemon, wait_until
+from tests.other_users import SOMEBODY, as_root
 
 from joulewise.cli.daemon import run
 from joulewise.control.daemon.socket_file import listening_at
@@ -218,11 +219,6 @@ def test_journals_that_nobody_can_read_stop_no_daemon_and_set_nothing(
         wait_until(lambda: not again.journals(), "a journal is kept")
         assert is_untouched(again)
         assert limits_w == limits_of(again)
-
-
-def limits_of(daemon: RunningDaemon) -> list[float]:
-    wait_until(lambda: all("power_limit_w" in gpu for gpu in gpus_of(daemon)), "no sample")
-    return [gpu["power_limit_w"] for gpu in gpus_of(daemon)]
 
 
 def test_a_socket_that_was_removed_or_replaced_is_not_taken_from_its_new_owner(

@@ -9,8 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.daemon.hostile import SETTINGS, SOMEBODY, as_root, as_user, is_untouched, unharmed
+from tests.daemon.hostile import SETTINGS, is_untouched, unharmed
 from tests.daemon.running import RunningDaemon, Talker, started_daemon, wait_until
+from tests.other_users import SOMEBODY, as_root, as_user
 
 pytestmark = as_root
 GROUP = 5001
@@ -153,3 +154,21 @@ def test_others_can_neither_enter_the_state_folder_nor_write_what_is_in_it(
 
     assert {0} == set(modes)
     assert 0o700 == shared.state_dir.stat().st_mode & 0o777
+
+
+def test_a_name_that_a_program_gives_itself_forges_no_line_of_the_log_or_the_screen(
+    shared: RunningDaemon,
+) -> None:
+    gpu = shared.uuids()[0]
+    forged = 'x"}\n{"event": "change", "uid": 0}\n\x1b[2J\u202e'
+    with closing(Talker(shared.socket)) as holder, closing(talker_of(shared, SOMEBODY)) as other:
+        holder.hello(forged)
+        holder.take(gpu)
+        told = other.take(gpu)["message"]
+        holder.release(gpu)
+    wait_until(lambda: any('x"}' in str(one) for one in shared.log), "nothing is logged")
+
+    assert told.isprintable()
+    assert 'x"}' in told
+    assert [] == [one for one in shared.log if "text" in one]
+    assert all(str(one.get("program", "")).isprintable() for one in shared.log)

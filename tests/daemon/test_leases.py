@@ -183,12 +183,30 @@ def test_a_client_that_beats_keeps_its_lease(fake_library: Path, tmp_path: Path)
         gpu = daemon.uuids()[0]
         with closing(held(daemon, gpu, LOW)) as talker:
             beats = 0
-            while beats < 10:
+            while beats < 7:
                 assert "alive" == talker.ask("beat")["say"]
                 beats += 1
                 signal.sigtimedwait([], 0.1)
             assert locked(daemon)
             assert [] == daemon.events("lease ended")
+
+
+def test_a_daemon_that_stood_still_believes_what_was_said_meanwhile(
+    fake_library: Path, tmp_path: Path
+) -> None:
+    with started_daemon(fake_library, tmp_path, config=SHORT_HEARTBEAT) as daemon:
+        gpu = daemon.uuids()[0]
+        with closing(held(daemon, gpu, LOW)) as talker:
+            daemon.process.send_signal(signal.SIGSTOP)
+            talker.send(b'{"ask":"beat"}\n')
+            signal.sigtimedwait([], 0.8)
+            daemon.process.send_signal(signal.SIGCONT)
+            alive = talker.line()
+            applied = talker.apply(gpu, LOW)
+            assert [] == daemon.events("lease ended")
+
+    assert {"say": "alive"} == alive
+    assert "applied" == applied["say"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -45,7 +43,7 @@ def test_too_many_connections_of_a_user_are_refused_and_make_room_again(
         with closing(held(daemon, gpu, LOW)) as holder:
             with ExitStack() as stack:
                 let_in = 1
-                while (talker := stack.enter_context(closing(Talker(daemon.socket)))).is_let_in():
+                while stack.enter_context(closing(Talker(daemon.socket))).is_let_in():
                     let_in += 1
                     assert let_in <= 4
                 before = descriptor_count(daemon)
@@ -55,7 +53,7 @@ def test_too_many_connections_of_a_user_are_refused_and_make_room_again(
                         assert refused is not None
                         assert ("refused", "busy") == (refused["say"], refused["kind"])
                         assert end is None
-                assert before == descriptor_count(daemon)
+                wait_until(lambda: descriptor_count(daemon) <= before, "descriptors pile up")
             assert "applied" == holder.apply(gpu, OperatingPoint(sm_clock_mhz=1005))["say"]
             wait_until(lambda: is_welcome(daemon), "there is no room again")
         summed = daemon.wait_for_event("connections refused")
@@ -92,41 +90,13 @@ def test_a_line_that_comes_byte_by_byte_is_understood(daemon: RunningDaemon) -> 
     assert "welcome" == welcome["say"]
 
 
-@pytest.mark.integration
-def test_a_connection_without_hello_is_closed_after_a_while(daemon: RunningDaemon) -> None:
-    with closing(Talker(daemon.socket)) as talker:
-        talker.send(b'{"ask":"hello"')
-        began_s = time.monotonic()
-        refused, end = talker.line(), talker.line()
-        took_s = time.monotonic() - began_s
-
-    assert refused is not None
-    assert "hello" in refused["message"]
-    assert end is None
-    assert took_s > 4.0
-
-
-@pytest.mark.integration
-def test_a_client_that_never_reads_is_dropped_and_its_clocks_are_given_back(
-    daemon: RunningDaemon,
-) -> None:
-    gpu = daemon.uuids()[0]
-    with closing(held(daemon, gpu, LOW)) as talker:
-        talker.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        talker.socket.settimeout(30.0)
-        flood = b'{"ask":"status"}\n' * 10_000_000
-        with pytest.raises((BrokenPipeError, ConnectionResetError)):
-            talker.send(flood)
-        wait_until_free(daemon)
-
-
 def test_a_driver_that_blocks_on_one_gpu_delays_no_question_about_another(
     fake_library: Path, tmp_path: Path
 ) -> None:
     with started_daemon(fake_library, tmp_path, driver={"FAKE_NVML_DEVICES": "2"}) as daemon:
         slow, fast = daemon.uuids()
         with closing(held(daemon, slow, LOW)) as one, closing(held(daemon, fast, LOW)) as two:
-            daemon.truth().set_knob(0, "set_call_s", 1.5)
+            daemon.truth().set_knob(0, "set_call_s", 0.8)
             one.send(b'{"ask":"apply","gpu":"%s","sm_clock_mhz":1005}\n' % slow.encode())
             one.socket.settimeout(0)
             answered = 0

@@ -115,6 +115,7 @@ def test_what_a_killed_daemon_and_its_guard_left_is_given_back_before_the_next_o
     with started_daemon(fake_library, tmp_path) as daemon:
         assert [] == daemon.journals()
         wait_until_free(daemon)
+        daemon.wait_for_event("given back for a dead holder")
 
 
 def kill_with_guards(daemon: RunningDaemon) -> None:

@@ -91,6 +91,8 @@ def test_a_clock_that_somebody_else_sets_is_told_and_left_alone(
                 drifted = state_of_first(talker)
                 wait_until(lambda: not daemon.journals(), "the clock is not yielded")
             daemon.wait_for_event("lease ended")
+            drift = daemon.wait_for_event("drift")
+            left_alone = daemon.wait_for_event("left to whoever set it")
             left_mhz = truth.true_locks(0).sm_max_mhz
         finally:
             truth.run(0, [])
@@ -99,6 +101,36 @@ def test_a_clock_that_somebody_else_sets_is_told_and_left_alone(
     assert "1200/auto" == as_asked["asked"]
     assert any(doubt.startswith("ForeignControl") for doubt in drifted["doubts"])
     assert 1800 == left_mhz
+    assert drift["result"].startswith("ForeignControl: ")
+    assert (gpu, "sm_clock_mhz") == (left_alone["gpu"], left_alone["result"])
+
+
+def test_clocks_of_a_gpu_that_is_lost_are_told_and_given_back_once_it_answers(
+    fake_library: Path, tmp_path: Path
+) -> None:
+    with started_daemon(fake_library, tmp_path, config=OFTEN) as daemon:
+        gpu, truth = daemon.uuids()[0], daemon.truth()
+        with closing(held(daemon, gpu, LOW)), closing(Talker(daemon.socket)) as other:
+            other.hello()
+            wait_until(lambda: truth.true_locks(0).sm_max_mhz == 1200, "not locked")
+            truth.set_knob(0, "is_lost", 1)
+            wait_until(lambda: "sm_clock_mhz" not in state_of_first(other), "it still answers")
+        ended = daemon.wait_for_event("lease ended")
+        with closing(Talker(daemon.socket)) as talker:
+            talker.hello()
+            left = state_of_first(talker)
+            refused = talker.take(gpu)
+            truth.set_knob(0, "is_lost", 0)
+            granted = talker.take(gpu)
+            wait_until_free(daemon)
+            after = state_of_first(talker)
+
+    assert ended["result"].startswith("not given back")
+    assert "nvidia-smi" in left["left_set"]
+    assert "holder" not in left
+    assert ("refused", "device_lost") == (refused["say"], refused["kind"])
+    assert "granted" == granted["say"]
+    assert "left_set" not in after
 
 
 def test_a_holder_beside_the_daemon_is_named_and_what_it_leaves_is_given_back(
@@ -118,6 +150,7 @@ def test_a_holder_beside_the_daemon_is_named_and_what_it_leaves_is_given_back(
                 wait_until(lambda: daemon.truth().true_locks(0).sm_max_mhz == 1005, "not locked")
             # Nobody guards what that process set; the daemon sees it.
             wait_until_free(daemon)
+            daemon.wait_for_event("given back for a dead holder")
             wait_until(lambda: "holder" not in state_of_first(talker), "somebody holds it")
             assert "granted" == talker.take(gpu)["say"]
 

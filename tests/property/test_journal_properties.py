@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from joulewise.control.journal import JournalEntry, read_journal, replay, write_journal
+from joulewise.control.journal import JournalEntry, is_left, read_journal, replay, write_journal
 from joulewise.control.lease import hold
 from joulewise.control.state import state_file
 from joulewise.domain.errors import DeviceError
@@ -211,6 +212,48 @@ def test_a_refused_replay_is_tried_until_it_succeeds(refusals: int, left: Operat
                 assert journal.exists()
     assert tries == refusals + 1
     assert gpu.point == AUTO
+
+
+@given(
+    entry=entries,
+    left=points,
+    ends=st.lists(st.sampled_from(["refused", 0, 1, 2, 3]), max_size=4),
+)
+@settings(max_examples=80, deadline=None)
+def test_replays_that_are_refused_or_killed_anywhere_end_where_one_replay_ends(
+    entry: JournalEntry, left: OperatingPoint, ends: list[str | int]
+) -> None:
+    """A number is how many steps of the device a replay lives; each is one process's."""
+    clocks_left = replace(left, power_limit_w=None)
+    with tempfile.TemporaryDirectory() as folder:
+        once, often = Path(folder) / "once.json", Path(folder) / "often.json"
+        smooth, rough = (
+            ToyGpu(point=clocks_left, limit_w=left.power_limit_w or FOUND_W) for _ in "ab"
+        )
+        write_journal(once, entry)
+        replay(once, smooth)
+        write_journal(often, entry)
+        for end in ends:
+            rough.refusals = 1 if end == "refused" else 0
+            rough.steps_to_live = end if isinstance(end, int) else None
+            with suppress(Killed, DeviceError):
+                replay(often, rough)
+        rough.refusals, rough.steps_to_live = 0, None
+        replay(often, rough)
+        assert not is_left(often)
+    assert (rough.point, rough.limit_w) == (smooth.point, smooth.limit_w)
+
+
+@given(entry=entries, content=st.binary(max_size=40), name=st.sampled_from(["", ".copy"]))
+@settings(max_examples=40, deadline=None)
+def test_one_damaged_file_of_two_changes_nothing(
+    entry: JournalEntry, content: bytes, name: str
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Path(folder) / "toy.json"
+        write_journal(journal, entry)
+        journal.with_name(f"toy.json{name}").write_bytes(content)
+        assert read_journal(journal) == entry
 
 
 @given(content=st.binary(max_size=60), left=clocks)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.control.daemon.peer import Peer
-from joulewise.control.daemon.policy import Policy, Rule
-from joulewise.domain.errors import DeviceError, NotPermitted
+from joulewise.control.daemon.policy import Policy, Rule, read_policy
+from joulewise.domain.errors import DeviceError, InputError, NotPermitted
 from joulewise.domain.points import KNOBS, ClockGrid, OperatingPoint, PowerLimitRange
 from joulewise.domain.ports import GpuIdentity
 
@@ -127,3 +127,48 @@ def test_what_passes_was_offered(
     if point.power_limit_w is not None:
         assert (offer.least_power_limit_w or 0.0) <= point.power_limit_w
         assert point.power_limit_w <= (offer.greatest_power_limit_w or 1e6)
+
+
+WHOLE = b"""
+[daemon]
+socket = "/run/joulewise/joulewised.sock"
+heartbeat_timeout_s = 10
+max_changes_per_s = 500
+metrics_listen = "127.0.0.1:9835"
+[idle]
+after_s = 60
+sm_clock_mhz = "lowest"
+[[allow]]
+users = ["root", 1001]
+groups = [2000]
+gpus = ["*", "GPU-4ad1"]
+min_sm_clock_mhz = 600
+max_power_limit_w = 350.5
+allow_memory_lock = false
+"""
+ODD = st.sampled_from(
+    (b"nan", b"-1", b"1e400", b"2026-12-01", b"[[]]", b"{}", b"true", b"'\\u0000'", b"", b"\n[")
+)
+
+
+@given(st.data())
+def test_a_damaged_policy_is_read_or_refused_in_words(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    raw = bytearray(WHOLE)
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(raw)))
+        end = data.draw(st.integers(start, min(len(raw), start + 20)))
+        raw[start:end] = data.draw(ODD | st.binary(max_size=8))
+    path = tmp_path_factory.getbasetemp() / "damaged.toml"
+    path.write_bytes(raw)
+
+    try:
+        policy = read_policy(path)
+    except InputError as error:
+        assert str(path) == error.file
+        assert error.message
+        assert error.hint
+    else:
+        # Whatever it says now, it names whom it lets in.
+        assert all(rule.uids or rule.gids for rule in policy.rules)

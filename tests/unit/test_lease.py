@@ -14,7 +14,8 @@ import pytest
 from tests.watched_gpu import WatchedGpu, journal_of, left_behind, within_lease
 
 from joulewise.control.guard import NoGuard
-from joulewise.control.lease import hold, take_lease
+from joulewise.control.journal import is_left
+from joulewise.control.lease import GpuLease, hold, take_lease
 from joulewise.control.state import default_state_dir, state_file
 from joulewise.domain.control import Holder
 from joulewise.domain.errors import (
@@ -185,8 +186,12 @@ def test_a_lost_device_is_the_error_where_there_was_no_other(tmp_path: Path) -> 
 
 def test_an_account_that_may_set_nothing_leaves_nothing_behind(tmp_path: Path) -> None:
     gpu = WatchedGpu("virtual:rtx3080ti,control=denied")
-    with pytest.raises(NotPermitted), hold(gpu, state_dir=tmp_path) as lease:
-        lease.apply(LOW)
+    with hold(gpu, state_dir=tmp_path) as lease:
+        for _ in range(2):
+            with pytest.raises(NotPermitted):
+                lease.apply(LOW)
+            # Killed from here on, it leaves nothing that it could not undo either.
+            assert not is_left(journal_of(gpu, tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -327,7 +332,7 @@ def test_what_was_asked_and_touched_can_be_told(tmp_path: Path) -> None:
         lease.apply(LOW)
         with pytest.raises(NotSupported):
             lease.apply(OperatingPoint(sm_clock_mhz=1))
-        assert (lease.asked, lease.touched.knobs) == (LOW, {"sm_clock_mhz"})
+        assert (lease.asked, lease.touched.knobs) == (LOW, frozenset({"sm_clock_mhz"}))
 
 
 def test_a_lease_can_be_taken_without_a_block_and_without_signals(tmp_path: Path) -> None:
@@ -342,3 +347,27 @@ def test_a_lease_can_be_taken_without_a_block_and_without_signals(tmp_path: Path
     lease.release()
     assert gpu.touches[-2:] == ["reset", "sample"]
     assert not journal_of(gpu, tmp_path).exists()
+
+
+@posix_only
+def test_a_forked_child_may_neither_set_nor_give_back(tmp_path: Path) -> None:
+    gpu = WatchedGpu()
+    with hold(gpu, state_dir=tmp_path) as lease:
+        lease.apply(LOW)
+        child = os.fork()
+        if child == 0:
+            lease.release()
+            os._exit(len(gpu.touches) * 10 + _refusals_in_child(lease))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 12
+        assert journal_of(gpu, tmp_path).exists()
+
+
+def _refusals_in_child(lease: GpuLease) -> int:
+    said = f"of process {os.getppid()}, not of its forked child"
+    count = 0
+    for act in (_apply_low, lambda lease: lease.yield_knob("sm_clock_mhz")):
+        try:
+            act(lease)
+        except DeviceError as error:
+            count += said in str(error)
+    return count

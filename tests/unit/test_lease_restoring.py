@@ -13,6 +13,7 @@ from joulewise.control.holder import this_process
 from joulewise.control.journal import JournalEntry, damaged_journal, is_left, write_journal
 from joulewise.control.lock import FileLock
 from joulewise.control.restoring import Outcome, Restored, restore_all
+from joulewise.domain.errors import InputError
 from joulewise.domain.points import KnobState
 from joulewise.domain.ports import Gpu
 
@@ -178,6 +179,15 @@ def test_virtual_gpus_of_dead_processes_need_nothing(folder: Folder) -> None:
         file.touch()
     assert folder.restore() == {}
     assert not any(file.exists() for file in files)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes as Unix has them")
+def test_a_folder_that_anybody_may_write_to_is_not_believed(folder: Folder) -> None:
+    gpu = folder.left_set("a")
+    folder.state_dir.chmod(0o777)
+    with pytest.raises(InputError, match="everybody may write there"):
+        folder.restore()
+    assert gpu.label() == LOW.label
 
 
 def test_a_folder_that_is_not_there_has_no_journals(tmp_path: Path) -> None:

@@ -240,8 +240,13 @@ def test_while_a_lease_is_held_the_client_beats(path: Path) -> None:
 def test_beats_and_points_of_several_threads_never_get_each_others_answers(path: Path) -> None:
     points = [OperatingPoint(sm_clock_mhz=clock) for clock in range(300, 340)]
     with scripted_daemon(path, beat_s=0.0005) as daemon, remote_lease(gpu(), path) as lease:
+
+        def apply_all() -> None:
+            for point in points:
+                lease.apply(point)
+
         threads = [
-            threading.Thread(target=lambda: [lease.apply(point) for point in points])
+            threading.Thread(target=apply_all)
             for _ in range(3)
         ]
         for thread in threads:
@@ -288,6 +293,7 @@ def test_a_forked_child_neither_uses_nor_keeps_the_lease(path: Path) -> None:
             reading, writing = os.pipe()
             child = os.fork()
             if child == 0:
+                os.close(writing)
                 _use_and_wait(lease, reading)
             os.close(reading)
             lease.apply(LOW)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.other_users import SOMEBODY, as_root
 
 from joulewise.control.daemon.trusted_file import (
     checked_folder,
@@ -21,11 +22,6 @@ from joulewise.domain.errors import InputError
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="joulewised is for Linux"
-)
-
-SOMEBODY = 4001
-as_root = pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root gives files away"
 )
 
 

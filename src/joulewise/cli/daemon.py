@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -97,10 +97,14 @@ def joulewised(
 
 
 def _serve(options: DaemonOptions) -> bool:
-    from joulewise.integrations.prometheus import serve_metrics  # noqa: PLC0415 - the same
-    from joulewise.workflow.daemon import serve  # noqa: PLC0415 - the same
+    from joulewise.workflow import daemon  # noqa: PLC0415 - the same
 
-    return serve(options, serve_metrics=serve_metrics)
+    def serve_metrics(listen: str, gpus: daemon.Gpus, counts: daemon.Counts) -> Callable[[], None]:
+        from joulewise.integrations import prometheus  # noqa: PLC0415 - where it is asked for
+
+        return prometheus.serve_metrics(listen, gpus, counts)
+
+    return daemon.serve(options, serve_metrics=serve_metrics)
 
 
 def _said(checked: CheckedDaemon) -> Iterator[str]:

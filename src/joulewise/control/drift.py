@@ -162,7 +162,7 @@ class DriftWatch:
             self._foreign[clock.knob] = Caveat(
                 kind=CaveatKind.FOREIGN_CONTROL,
                 seen=f"the {clock.name} runs at {clock.seen_mhz} MHz, above the {asked_mhz} MHz "
-                "that were set, so somebody else has set it since",
+                "that were set: somebody else has set or reset it since",
             )
         if clock.knob in self._taken_over:
             return self._foreign[clock.knob]

@@ -12,12 +12,12 @@ import os
 import select
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from joulewise.control.guard_messages import Forget, Here, Watch, Watching, receive, send
 from joulewise.control.holder import is_alive
@@ -31,6 +31,7 @@ OpenGpu = Callable[[str], Gpu]
 """Opens a GPU by its device string. Raises JoulewiseError."""
 
 _LOOK_AGAIN_S = 0.05
+_OPENING_S = 5.0
 # A driver that refuses may be busy with another GPU, or be loaded again.
 _RETRY_PAUSES_S = (0.01, 0.05, 0.1, 0.2, 0.5, 1.0, *(2.0,) * 29)
 _IGNORED_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGUSR1", "SIGUSR2")
@@ -45,17 +46,64 @@ class _Client:
     pid: int
 
 
-@dataclass(slots=True, kw_only=True)
 class _Watched:
-    """One GPU of the client, and its copy of the locked file."""
+    """One GPU of the client, and its copy of the locked file.
 
-    packet: Watch
-    lock_descriptor: int
-    gpu: Gpu | None
+    It is opened on a thread of its own, so that a GPU that does not answer is in nobody's way.
+    """
+
+    def __init__(self, packet: Watch, lock_descriptor: int, open_gpu: OpenGpu) -> None:
+        self._packet = packet
+        self._lock_descriptor = lock_descriptor
+        self._open_gpu = open_gpu
+        self._gpu: Gpu | None = None
+        self._opening: threading.Thread | None = None
+
+    def begin(self, link: socket.socket) -> None:
+        """Open the GPU now, so that it is ready when it is needed, and tell the client."""
+        self._opening = threading.Thread(target=self._open_and_tell, args=(link,), daemon=True)
+        self._opening.start()
+
+    def _open_and_tell(self, link: socket.socket) -> None:
+        why, hint = None, None
+        try:
+            gpu = self._open_gpu(self._packet.device)
+            gpu.knob_state()
+            self._gpu = gpu
+        except JoulewiseError as error:
+            why, hint = str(error), error.hint
+        except Exception as error:  # noqa: BLE001 - said to the client, which sets nothing then
+            why = repr(error)
+        with contextlib.suppress(OSError):
+            send(link, Watching(ask_count=self._packet.ask_count, why=why, hint=hint))
+
+    def forget(self) -> None:
+        """Close the copy of the locked file: the client gave the GPU back by itself."""
+        os.close(self._lock_descriptor)
+
+    def give_back(self) -> None:
+        """Undo the journal under the client's own lock, again and again for a minute."""
+        # The client let go at its end, and somebody else holds the GPU: all of it is theirs now.
+        if not lock_exclusively(self._lock_descriptor):
+            return
+        if self._opening is not None:
+            self._opening.join(_OPENING_S)
+        for pause_s in (0.0, *_RETRY_PAUSES_S):
+            time.sleep(pause_s)
+            try:
+                gpu = self._gpu or self._open_gpu(self._packet.device)
+                replay(Path(self._packet.journal), gpu)
+                break
+            except Exception:  # noqa: BLE001 - whatever it is, the next try may fare better
+                self._gpu = None
+        unlock(self._lock_descriptor)
 
 
-def run_guard(arguments: Sequence[str], open_gpu: OpenGpu) -> None:
-    """Guard the client that these arguments of `GuardProcess` name, until it is gone."""
+def run_guard(arguments: Sequence[str], open_gpu: OpenGpu) -> NoReturn:
+    """Guard the client that these arguments of `GuardProcess` name, until it is gone.
+
+    Does not return: a driver that hangs must not keep a process that is done.
+    """
     link_descriptor, pid_descriptor, pid = map(int, arguments)
     _stand_alone()
     client = _Client(
@@ -71,7 +119,8 @@ def run_guard(arguments: Sequence[str], open_gpu: OpenGpu) -> None:
             if not _hear(client, watched, open_gpu):
                 break
         _hear_the_rest(client, watched, open_gpu)
-        _give_back_all(list(watched.values()), open_gpu)
+        _give_back_all(list(watched.values()))
+    os._exit(0)
 
 
 def _stand_alone() -> None:
@@ -122,58 +171,18 @@ def _hear(client: _Client, watched: dict[str, _Watched], open_gpu: OpenGpu) -> b
         raise
     except OSError:
         packet, descriptor = None, None
-    if isinstance(packet, Forget) and packet.uuid in watched:
-        os.close(watched.pop(packet.uuid).lock_descriptor)
-    elif isinstance(packet, Watch) and descriptor is not None:
-        if packet.uuid in watched:
-            os.close(watched[packet.uuid].lock_descriptor)
-        gpu, answer = _opened(packet, open_gpu)
-        watched[packet.uuid] = _Watched(packet=packet, lock_descriptor=descriptor, gpu=gpu)
-        with contextlib.suppress(OSError):
-            send(client.link, answer)
+    if isinstance(packet, Forget | Watch) and packet.uuid in watched:
+        watched.pop(packet.uuid).forget()
+    if isinstance(packet, Watch) and descriptor is not None:
+        watched[packet.uuid] = _Watched(packet, descriptor, open_gpu)
+        watched[packet.uuid].begin(client.link)
     return packet is not None
 
 
-def _opened(packet: Watch, open_gpu: OpenGpu) -> tuple[Gpu | None, Watching]:
-    """Open the GPU now, so that it is ready when it is needed."""
-    try:
-        gpu = open_gpu(packet.device)
-        gpu.knob_state()
-    except JoulewiseError as error:
-        return None, Watching(ask_count=packet.ask_count, why=str(error), hint=error.hint)
-    except Exception as error:  # noqa: BLE001 - said to the client, which sets nothing then
-        return None, Watching(ask_count=packet.ask_count, why=repr(error))
-    return gpu, Watching(ask_count=packet.ask_count)
-
-
-def _give_back_all(watched: Sequence[_Watched], open_gpu: OpenGpu) -> None:
+def _give_back_all(watched: Sequence[_Watched]) -> None:
     """All GPUs at once: one that does not answer must not keep the others."""
-    threads = [
-        threading.Thread(target=_give_back, args=(one, open_gpu), daemon=True) for one in watched
-    ]
+    threads = [threading.Thread(target=one.give_back, daemon=True) for one in watched]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-
-
-def _give_back(watched: _Watched, open_gpu: OpenGpu) -> None:
-    """Undo the journal under the client's own lock, again and again for a minute."""
-    # The client let go at its end, and somebody else holds the GPU: all of it is theirs now.
-    if not lock_exclusively(watched.lock_descriptor):
-        return
-    for pause_s in (0.0, *_RETRY_PAUSES_S):
-        time.sleep(pause_s)
-        try:
-            if watched.gpu is None:
-                watched.gpu = open_gpu(watched.packet.device)
-            replay(Path(watched.packet.journal), watched.gpu)
-            break
-        except Exception:  # noqa: BLE001 - whatever it is, the next try may fare better
-            watched.gpu = None
-    unlock(watched.lock_descriptor)
-
-
-def is_supported() -> bool:
-    """Whether guard processes can run on this system."""
-    return sys.platform == "linux"

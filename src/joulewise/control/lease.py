@@ -106,8 +106,12 @@ class GpuLease:
                 or DeviceLost come from the device.
             InputError: the journal cannot be written; the device was not asked.
         """
+        self._refuse_in_child()
         with self._steps:
-            self._refuse_if_over()
+            if self._is_over:
+                raise DeviceError(
+                    "the lease on this GPU is over", hint="Take a new one before setting clocks."
+                )
             if not point.is_auto:
                 self._hold.guard.ensure(self._gpu.identity.uuid)
             if not self._has_begun:
@@ -117,7 +121,11 @@ class GpuLease:
             self._write_down(point)
             self._yielded = yielded
             self._is_limit_ours = self._is_limit_ours or point.power_limit_w is not None
-            self._request(point)
+            try:
+                self._request(point)
+            except NotPermitted:
+                self._forget_what_was_refused()
+                raise
             self._is_limit_ours = point.power_limit_w is not None
             self._has_set_clocks = True
             self._asked = point
@@ -127,11 +135,13 @@ class GpuLease:
 
         Raises ValueError for a knob that is no clock: of a power limit it shows by itself whose
         it is. Raises InputError where the journal cannot be written; then it is given back.
+        Raises DeviceError in a forked child.
         """
         if knob not in _CLOCKS:
             raise ValueError(f"{knob!r} is no clock that could be yielded")
+        self._refuse_in_child()
         with self._steps:
-            if self._is_over or os.getpid() != self._owner_pid or knob not in self._touched.knobs:
+            if self._is_over or knob not in self._touched.knobs:
                 return
             left = replace(self._touched, knobs=self._touched.knobs - {knob})
             if left.knobs:
@@ -166,15 +176,12 @@ class GpuLease:
             return None
         return still_set(self._entry(self._touched), self._hold.journal)
 
-    def _refuse_if_over(self) -> None:
+    def _refuse_in_child(self) -> None:
+        """Before any lock is taken: a thread of the parent may have held it at the fork."""
         if os.getpid() != self._owner_pid:
             raise DeviceError(
                 f"the lease on this GPU is of process {self._owner_pid}, not of its forked child",
                 hint="Take the lease in the process that sets clocks.",
-            )
-        if self._is_over:
-            raise DeviceError(
-                "the lease on this GPU is over", hint="Take a new one before setting clocks."
             )
 
     def _free_clocks(self) -> None:
@@ -221,6 +228,15 @@ class GpuLease:
         self._gpu.request(point)
         self._requested = point
 
+    def _forget_what_was_refused(self) -> None:
+        """An account that may set nothing leaves no journal that it could not undo either."""
+        if self._has_set_clocks:
+            return
+        with suppress(NotPermitted):
+            self._gpu.reset()
+        delete_journal(self._hold.journal)
+        self._touched, self._is_limit_ours = _NOTHING, False
+
     def _give_back(self) -> None:
         if not self._touched.knobs:
             if self._has_written:
@@ -234,7 +250,6 @@ class GpuLease:
         except NotPermitted:
             if self._has_set_clocks:
                 raise
-            # An account that may set nothing has set nothing.
         self._is_left_set = False
         delete_journal(self._hold.journal)
 

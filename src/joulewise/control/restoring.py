@@ -10,7 +10,12 @@ from pathlib import Path
 from joulewise.control.holder import this_process
 from joulewise.control.journal import JournalEntry, damage, is_left, read_journal, replay, still_set
 from joulewise.control.lock import FileLock
-from joulewise.control.state import is_of_a_process, remove_abandoned
+from joulewise.control.state import (
+    is_of_a_process,
+    make_state_dir,
+    remove_abandoned,
+    unusable,
+)
 from joulewise.domain.errors import BusyError, InputError, JoulewiseError
 from joulewise.domain.ports import Gpu
 
@@ -51,7 +56,13 @@ def restore_all(state_dir: Path, open_gpu: Callable[[str], Gpu]) -> tuple[Restor
     Args:
         state_dir: The folder; one that is not there has no journals.
         open_gpu: Opens a GPU by its device string.
+
+    Raises:
+        InputError: the folder cannot be read, or others could change what is written there.
     """
+    if not state_dir.exists():
+        return ()
+    make_state_dir(state_dir)
     journals = sorted(_journals(state_dir))
     remove_abandoned(state_dir)
     done = (_restored(journal, open_gpu) for journal in journals if not is_of_a_process(journal))
@@ -60,11 +71,14 @@ def restore_all(state_dir: Path, open_gpu: Callable[[str], Gpu]) -> tuple[Restor
 
 def _journals(state_dir: Path) -> set[Path]:
     """Places of journals; of some only the copy is left."""
-    found = state_dir.glob(f"*{_SUFFIX}*")
+    try:
+        names = [path.name for path in state_dir.iterdir()]
+    except OSError as error:
+        raise unusable(state_dir, error) from error
     return {
-        path.with_name(path.name.removesuffix(".copy"))
-        for path in found
-        if path.name.endswith((_SUFFIX, f"{_SUFFIX}.copy")) and not path.name.startswith(".")
+        state_dir / name.removesuffix(".copy")
+        for name in names
+        if name.endswith((_SUFFIX, f"{_SUFFIX}.copy")) and not name.startswith(".")
     }
 
 

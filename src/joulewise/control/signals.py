@@ -49,13 +49,17 @@ class SignalGuard:
     @contextmanager
     def deferred(self) -> Iterator[None]:
         """Let signals wait inside the block, and act after it as they did before `install`."""
-        self._is_deferring = True
+        self.defer()
         try:
             yield
         finally:
-            self._restore()
+            self.restore()
 
-    def _restore(self) -> None:
+    def defer(self) -> None:
+        """From here to `restore` signals wait."""
+        self._is_deferring = True
+
+    def restore(self) -> None:
         """Put the former handlers back and let waiting signals act; harmless when repeated."""
         if threading.current_thread() is threading.main_thread():
             while self._previous:

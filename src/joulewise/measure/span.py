@@ -124,7 +124,7 @@ class SpanMeter:
         added = self._power.between(start_s, end_s)
         from_power = Caveat(
             kind=CaveatKind.ENERGY_FROM_POWER,
-            seen=f"power readings were added up, for no counter tells: {self._no_counter}",
+            seen=f"power readings were added up: {self._no_counter}",
         )
         return _with_caveats(added, from_power, *_coarse(added, "power is read now and then"))
 
@@ -191,7 +191,7 @@ class _Counter:
         outside_j += after.power_w * max(0.0, first.time_s - end_s)
         energy_j = self.whole_j(first) - outside_j
         if energy_j <= 0:
-            raise MeasurementError("nothing was counted while the command ran")
+            raise MeasurementError("the command was too short for the energy counter")
         uncertainty_j = outside_j + _SEEN_LATE_S * (before.power_w + after.power_w)
         return SpanEnergy(energy_j=energy_j, uncertainty_j=uncertainty_j)
 

@@ -87,11 +87,13 @@ def check(options: DaemonOptions) -> CheckedDaemon:
     """Read the policy and look at the GPUs; sets nothing, listens nowhere.
 
     Raises:
-        InputError: the policy or an option is wrong.
+        InputError: the policy or an option is wrong, or others can change the state folder.
         NotSupported: there is no driver or no GPU.
         DeviceError: no GPU answers.
     """
     policy = _policy(options)
+    if policy.settings.state_dir.exists():
+        checked_state_dir(policy.settings.state_dir)
     gpus, silent = _open_gpus(policy)
     for gpu in gpus:
         _idle_policy(policy, gpu.clock_grid())
@@ -148,11 +150,15 @@ def serve(options: DaemonOptions, *, serve_metrics: ServeMetrics | None = None) 
             )
             for gpu, guard in zip(gpus, guards, strict=True)
         ]
-        is_all_given_back = asyncio.run(_run(keepers, policy, log, listening, serve_metrics))
-        if is_all_given_back:
-            for guard in guards:
-                guard.close()
-        return is_all_given_back
+        is_hanging = False
+        try:
+            is_hanging = not asyncio.run(_run(keepers, policy, log, listening, serve_metrics))
+        finally:
+            # Where a driver call hangs, its guard gives back once this process has ended.
+            if not is_hanging:
+                for guard in guards:
+                    guard.close()
+        return not is_hanging
 
 
 def _policy(options: DaemonOptions) -> Policy:
@@ -217,6 +223,9 @@ def _others(identity: GpuIdentity, state_dir: Path) -> Others:
         named = named_holder(descriptor)
     finally:
         os.close(descriptor)
+    if named is not None and named.pid == os.getpid():
+        # A lease of this daemon, begun since it was seen to have none.
+        return Others()
     if named is None or named.is_dead:
         return Others(is_left=is_left)
     return Others(holder=holder_of(named.text), is_left=is_left)
@@ -269,7 +278,6 @@ async def _run(
         await _until(stopping, manager)
     finally:
         manager.stopping()
-        listening.close()
         is_all_given_back = await server.close()
         close_metrics()
         log.write("stopped")

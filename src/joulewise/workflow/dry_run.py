@@ -82,9 +82,9 @@ def dry_run(gpu: WatchedGpu, point: OperatingPoint) -> DryRun:
 
 
 def _frees(uuid: str, grid: ClockGrid) -> Iterator[Write]:
-    yield _reset(uuid, "Gpu")
     if grid.mem_clocks_mhz:
         yield _reset(uuid, "Memory")
+    yield _reset(uuid, "Gpu")
 
 
 def _writes(uuid: str, point: OperatingPoint, grid: ClockGrid) -> Iterator[Write]:

@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 
 from joulewise.control.guard import Guard, GuardProcess
@@ -42,17 +42,30 @@ def lease_on(gpu: Gpu) -> AbstractContextManager[Lease]:
     """
     if not is_guarded(gpu.identity):
         return hold(gpu, state_dir=default_state_dir())
+    return _leased_or_held(gpu)
+
+
+@contextmanager
+def _leased_or_held(gpu: Gpu) -> Iterator[Lease]:
     path = socket_path()
     if path is not None and answers(path):
-        from joulewise.control.remote import remote_lease  # noqa: PLC0415 - only where it runs
+        from joulewise.control.remote import leased, reach  # noqa: PLC0415 - only where it runs
 
-        return remote_lease(gpu, path)
-    return _held_under_guard(gpu)
+        connection = reach(path)
+        if connection is not None:
+            with closing(connection), leased(connection, gpu) as remote:
+                yield remote
+            return
+    with _SHARED.use() as guard, hold(gpu, state_dir=default_state_dir(), guard=guard) as lease:
+        yield lease
 
 
 def is_guarded(identity: GpuIdentity) -> bool:
-    """Whether another process can reach this GPU in time, to give its clocks back."""
-    if identity.is_in_process or not is_nvml(identity.spec):
+    """Whether another process can reach this GPU in time, to give its clocks back.
+
+    Elsewhere than on Linux there are no guard processes: there the next lease gives back.
+    """
+    if sys.platform != "linux" or identity.is_in_process or not is_nvml(identity.spec):
         return False
     driver = loaded_driver()
     return driver is None or not driver.is_virtual_time
@@ -125,9 +138,3 @@ class _SharedGuard:
 _SHARED = _SharedGuard()
 if sys.platform != "win32":
     os.register_at_fork(after_in_child=_SHARED.forget_in_child)
-
-
-@contextmanager
-def _held_under_guard(gpu: Gpu) -> Iterator[Lease]:
-    with _SHARED.use() as guard, hold(gpu, state_dir=default_state_dir(), guard=guard) as lease:
-        yield lease

@@ -199,8 +199,17 @@ def _dry_outcome(planned: DryRun) -> Outcome:
     return Outcome(
         status=Status.FEASIBLE,
         render=lambda console: render_dry_run(console, planned),
-        extra={"dry_run": planned},
+        extra={"dry_run": _document(planned)},
     )
+
+
+def _document(planned: DryRun) -> dict[str, object]:
+    fields: dict[str, object] = {
+        name: getattr(planned, name) for name in DryRun.__dataclass_fields__
+    }
+    for name in ("journal", "daemon"):
+        fields[name] = None if fields[name] is None else str(fields[name])
+    return fields
 
 
 def render_dry_run(console: Console, planned: DryRun) -> None:

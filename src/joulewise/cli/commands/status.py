@@ -25,7 +25,7 @@ def status(as_json: AsJson = False) -> None:
         status=Status.FEASIBLE,
         render=lambda console: render(console, seen),
         extra={
-            "daemon": seen.daemon,
+            "daemon": _daemon(seen.daemon),
             "gpus": [_document(gpu, seen) for gpu in seen.gpus],
             "left_elsewhere": seen.left_elsewhere,
         },
@@ -99,3 +99,9 @@ def _document(gpu: GpuState, seen: ControlStatus) -> dict[str, object]:
     """Every field, also those that say nothing."""
     fields: dict[str, object] = {name: getattr(gpu, name) for name in gpu.__struct_fields__}
     return {**fields, "is_control_known": gpu.device not in seen.unknown}
+
+
+def _daemon(daemon: SeenDaemon | None) -> dict[str, object] | None:
+    if daemon is None:
+        return None
+    return {"socket": str(daemon.socket), "pid": daemon.pid, "problem": daemon.problem}

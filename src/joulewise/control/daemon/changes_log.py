@@ -80,12 +80,13 @@ class ChangesLog:
         """Say how often something happened that was not written one by one."""
         self._put(LogLine(time=_now(), event=event, uid=uid, count=count))
 
-    def close(self, patience_s: float = 1.0) -> None:
-        """Write what waits, unless that takes too long."""
+    def close(self, patience_s: float = 1.0) -> bool:
+        """Write what waits; returns whether that came to an end in time."""
         with self._wake:
             self._is_closed = True
             self._wake.notify()
         self._thread.join(patience_s)
+        return not self._thread.is_alive()
 
     def _put(self, line: LogLine) -> None:
         with self._wake:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Protocol
 
 from joulewise.control.daemon.client import Client, Why
@@ -20,25 +21,33 @@ from joulewise.control.daemon.messages import (
     refusal,
 )
 from joulewise.control.daemon.peer import Peer
-from joulewise.control.daemon.rate import TokenBucket
 from joulewise.domain.errors import InputError
 
-HELLO_TIMEOUT_S = 5.0
-_UNREAD_TIMEOUT_S = 5.0
 _MOST_UNREAD_BYTES = 64 * 1024
 _ROOM_BYTES = 2 * LONGEST_LINE_BYTES
+_SHORTEST_S = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a connection waits for its first line, and for a client that does not read."""
+
+    hello_s: float = 5.0
+    unread_s: float = 5.0
 
 
 class Host(Protocol):
     """What a connection needs of its server."""
 
     desk: LeaseDesk
+    patience: Patience
 
     @property
     def heartbeat_timeout_s(self) -> float: ...
 
-    @property
-    def questions_per_s(self) -> float: ...
+    def question_wait_s(self, connection: Connection) -> float:
+        """How long the next question of a connection has to wait; 0: it counts, and may pass."""
+        ...
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
         """Run something beside, to its end."""
@@ -63,11 +72,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray(_ROOM_BYTES)
         self._filled_count = 0
-        self._rate = TokenBucket(host.questions_per_s)
         self._heard_s = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
         self._is_greeted = False
+        self._is_suspected = False
         self._is_answering = False
         self._is_reading = True
         self._is_unread = False
@@ -83,7 +92,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=_MOST_UNREAD_BYTES)
-        self._timer = self._loop.call_later(HELLO_TIMEOUT_S, self._miss_hello)
+        self._timer = self._loop.call_later(self._host.patience.hello_s, self._miss_hello)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the room is what it is
         return memoryview(self._buffer)[self._filled_count :]
@@ -101,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._is_unread = True
-        self._unread_timer = self._loop.call_later(_UNREAD_TIMEOUT_S, self._drop)
+        self._unread_timer = self._loop.call_later(self._host.patience.unread_s, self._drop)
 
     def resume_writing(self) -> None:
         self._is_unread = False
@@ -114,6 +123,9 @@ class Connection(asyncio.BufferedProtocol):
         for timer in (self._timer, self._unread_timer):
             if timer is not None:
                 timer.cancel()
+        # Else each would hold the other until the garbage is collected, buffers included.
+        self.client.tell = _say_to_nobody
+        self._transport = None
         self._host.is_gone(self)
 
     # What the server calls.
@@ -128,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_over = True
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
-            self._unread_timer = self._loop.call_later(_UNREAD_TIMEOUT_S, self._drop)
+            self._unread_timer = self._loop.call_later(self._host.patience.unread_s, self._drop)
 
     # Lines in.
 
@@ -153,9 +165,9 @@ class Connection(asyncio.BufferedProtocol):
     def _wait_or_answer(self, length: int) -> None:
         """Answer the question of so many bytes, after a while where too many came."""
         self._is_answering = True
-        now_s = self._loop.time()
-        if not self._rate.take(now_s):
-            self._loop.call_later(self._rate.wait_s(now_s), self._answer_later)
+        wait_s = self._host.question_wait_s(self)
+        if wait_s > 0:
+            self._loop.call_later(wait_s, self._answer_later)
             return
         line = bytes(self._buffer[:length])
         left_count = self._filled_count - length - 1
@@ -169,16 +181,24 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _answer(self, line: bytes) -> None:
         try:
+            await self._answer_to(line)
+        except BaseException:
+            # One that would never be answered again would hold its leases for ever.
+            self._drop()
+            raise
+
+    async def _answer_to(self, line: bytes) -> None:
+        try:
             question = self._question(line)
         except InputError as error:
             self._break(error)
             return
         answer = await self._host.desk.answer(self.client, question)
         self._tell(answer)
-        self._heard_s = self._loop.time()
-        self._is_answering = False
         if not self._is_greeted:
             self._greet(answer)
+        self._heard_s = self._loop.time()
+        self._is_answering = False
         self._go_on_soon()
 
     def _question(self, line: bytes) -> AnyQuestion:
@@ -189,6 +209,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _greet(self, answer: Answer) -> None:
         """Begin after hello, or end where the two do not speak the same language."""
+        if self._is_over:
+            return
         if not isinstance(answer, Welcome):
             self.close()
             return
@@ -249,11 +271,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def _listen(self) -> None:
         """End the leases of a client that has been silent for too long."""
+        if self._is_over:
+            return
         timeout_s = self._host.heartbeat_timeout_s
         is_excused = self._is_answering or not self.client.held
         silent_s = 0.0 if is_excused else self._loop.time() - self._heard_s
-        if silent_s >= timeout_s:
+        again_s = max(timeout_s - silent_s, _SHORTEST_S)
+        was_suspected, self._is_suspected = self._is_suspected, silent_s >= timeout_s
+        # Where this process itself stood still, what was said meanwhile has yet to be read.
+        if self._is_suspected and was_suspected:
             self._host.spawn(self._host.desk.end_leases(self.client, Why.SILENT))
-            silent_s = 0.0
-        again_s = max(timeout_s - silent_s, 0.01)
+            self._is_suspected = False
+            again_s = timeout_s
         self._timer = self._loop.call_later(again_s, self._listen)
+
+
+def _say_to_nobody(_answer: Answer) -> None:
+    """Where a connection is gone."""

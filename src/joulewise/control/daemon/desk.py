@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from joulewise.control.daemon.changes_log import ChangesLog, Refusals
 from joulewise.control.daemon.client import Client, Why
@@ -49,6 +50,8 @@ class LeaseDesk:
 
     def __init__(self, keepers: Sequence[GpuKeeper], policy: Policy, log: ChangesLog) -> None:
         self._keepers = {keeper.uuid: keeper for keeper in keepers}
+        for uuid, keeper in self._keepers.items():
+            keeper.note = partial(self._note, uuid)
         self._policy = policy
         self._log = log
         self._refusals = Refusals(log, self._now_s)
@@ -62,7 +65,7 @@ class LeaseDesk:
     async def open(self) -> None:
         """Undo what dead holders left, and begin to watch the GPUs."""
         keepers = self._keepers.values()
-        recoveries = {asyncio.create_task(self._recover(keeper)) for keeper in keepers}
+        recoveries = {asyncio.create_task(keeper.recover()) for keeper in keepers}
         # One whose driver hangs is tried on, and the others are served.
         await asyncio.wait(recoveries, timeout=_RECOVERY_PATIENCE_S)
         self._endings |= recoveries
@@ -156,6 +159,8 @@ class LeaseDesk:
 
     async def _take(self, client: Client, question: Take) -> Granted:
         self._count_change(client)
+        if client.is_gone:
+            raise DeviceError("the client went away")
         if self._is_closing:
             raise BusyError("joulewised is stopping", hint="Try again once it runs again.")
         uuid = question.gpu
@@ -178,7 +183,7 @@ class LeaseDesk:
         return Applied(gpu=question.gpu)
 
     async def _release(self, client: Client, question: Release) -> Released:
-        self._count_change(client)
+        # Not counted: nobody is kept from giving something back.
         keeper = self._keeper_of(client, question.gpu)
         problem = await self._end(client, keeper, Why.RELEASED)
         if problem is not None:
@@ -233,11 +238,13 @@ class LeaseDesk:
     async def _tell_end(
         self, client: Client, uuid: str, why: Why, given_back: asyncio.Future[None]
     ) -> JoulewiseError | None:
-        problem = None
+        problem: JoulewiseError | None = None
         try:
             await given_back
         except JoulewiseError as error:
             problem = error
+        except Exception as error:  # noqa: BLE001 - whatever it is, it has to be told
+            problem = DeviceError(f"joulewised failed to ({type(error).__name__}: {error})")
         result = "given back" if problem is None else f"not given back: {problem}"
         self._log.write("lease ended", client=client, gpu=uuid, asked=why.value, result=result)
         if why is not Why.RELEASED:
@@ -245,13 +252,8 @@ class LeaseDesk:
             client.tell(Ended(gpu=uuid, why=said))
         return problem
 
-    async def _recover(self, keeper: GpuKeeper) -> JoulewiseError | None:
-        problem = await keeper.recover()
-        if isinstance(problem, BusyError):
-            self._log.write("held by another", gpu=keeper.uuid, result=str(problem))
-        elif problem is not None:
-            self._log.write("not given back", gpu=keeper.uuid, result=str(problem))
-        return problem
+    def _note(self, gpu: str, event: str, what: str | None) -> None:
+        self._log.write(event, gpu=gpu, result=what)
 
     async def _watch(self, keeper: GpuKeeper, period_s: float) -> None:
         """Watch a GPU for ever, whatever happens to one look at it."""

@@ -36,8 +36,14 @@ def _no_others() -> Others:
     return Others()
 
 
+def _note_nothing(_event: str, _what: str | None) -> None:
+    """Where nobody keeps a log."""
+
+
 _GIVING_BACK_PATIENCE_S = 3.0
-_RECOVER_AGAIN_S = 30.0
+_READING_PATIENCE_S = 3.0
+_RECOVER_AGAIN_S = 5.0
+_MOST_LIMITS_COUNT = 1000
 _CLOCKS = frozenset({"sm_clock_mhz", "mem_clock_mhz"})
 
 
@@ -66,6 +72,8 @@ class GpuKeeper:
         self.grid: ClockGrid = gpu.clock_grid()
         self.client: Client | None = None
         self.left_set: str | None = None
+        self.note: Callable[[str, str | None], None] = _note_nothing
+        """Hears, on the event loop, what happens that no client asked for."""
         self._index = index
         self._take = take
         self._look_for_others = others
@@ -114,8 +122,13 @@ class GpuKeeper:
     async def recover(self) -> JoulewiseError | None:
         """Undo what a dead holder left; returns what was in the way. Raises nothing."""
         try:
-            await self._setting.start(self._recover)
+            if await self._setting.start(self._recover):
+                self.note("given back for a dead holder", None)
+        except BusyError as error:
+            self.note("held by another", str(error))
+            return error
         except JoulewiseError as error:
+            self.note("not given back", str(error))
             return error
         return None
 
@@ -150,7 +163,7 @@ class GpuKeeper:
     def give_back(self) -> asyncio.Future[None]:
         """End the lease; the future raises what was in the way of giving the clocks back."""
         self.client = self._holder = self._asked = None
-        self._caveats = ()
+        self._caveats, self._others = (), Others()
         self._giving_back = self._setting.start(self._finish)
         return self._giving_back
 
@@ -199,6 +212,7 @@ class GpuKeeper:
         if act is IdleAct.GIVE_BACK:
             self._giving_back = self._setting.start(self._finish)
             self._asked = None
+            self.note("idle clock given back", None)
             self._giving_back.add_done_callback(_retrieve)
 
     async def _idle_on(self, sample: GpuSample | None) -> None:
@@ -208,6 +222,7 @@ class GpuKeeper:
         act = self._idle.feed(sample, now_s=now_s, is_leased=self.client is not None)
         if act is IdleAct.GIVE_BACK and self.client is None:
             self.give_back().add_done_callback(_retrieve)
+            self.note("idle clock given back", None)
         elif act is IdleAct.LOWER:
             holder = Holder(pid=os.getpid(), user="joulewised", command="idle policy")
             try:
@@ -215,14 +230,20 @@ class GpuKeeper:
             except JoulewiseError:
                 self._idle.not_lowered(now_s)
             else:
+                self.note("idle clock lowered", self._idle.point.label)
                 if self.client is None and self._idle.is_lowered:
                     self._holder = holder
 
     # Looking.
 
     async def _look(self) -> None:
+        reading = self._reading.start(self.gpu.sample)
+        await asyncio.wait({reading}, timeout=_READING_PATIENCE_S)
+        if not reading.done():
+            # What was seen last says nothing of a GPU that does not answer.
+            self._sample = None
         try:
-            self._sample = await self._reading.start(self.gpu.sample)
+            self._sample = await reading
         except JoulewiseError:
             self._sample = None
         if self._sample is not None:
@@ -246,11 +267,14 @@ class GpuKeeper:
             return
         drift = self._watch.feed(sample)
         self._caveats = drift.caveats
+        for caveat in drift.new:
+            self.note("drift", f"{caveat.kind.value}: {caveat.seen}")
         lease = self._lease
         if lease is not None:
             # A power limit shows by itself whose it is.
             for knob in drift.taken_over & lease.touched.knobs & _CLOCKS:
                 self._setting.start(partial(lease.yield_knob, knob)).add_done_callback(_retrieve)
+                self.note("left to whoever set it", knob)
 
     async def _recover_again(self) -> None:
         """Where a dead holder left clocks set and no guard process was there to give them back."""
@@ -263,11 +287,14 @@ class GpuKeeper:
 
     # In the thread that sets clocks.
 
-    def _recover(self) -> None:
+    def _recover(self) -> bool:
+        """Whether a dead holder had left something, which is given back now."""
         if self._lease is not None:
-            return
+            return False
+        is_left = self._look_for_others().is_left
         self._begin(None, Holder(pid=os.getpid(), command="joulewised"))
         self._finish()
+        return is_left
 
     def _begin(self, client: Client | None, holder: Holder) -> float | None:
         if client is not None and self.client is not client:
@@ -281,7 +308,7 @@ class GpuKeeper:
         try:
             self.grid = self.gpu.clock_grid()
             self._found = self.gpu.knob_state()
-        except JoulewiseError:
+        except BaseException:
             self._finish()
             raise
         return self._found.power_limit_w
@@ -291,6 +318,13 @@ class GpuKeeper:
         if lease is None:
             raise DeviceError(
                 "the lease on this GPU is over", hint="Take a new one before setting clocks."
+            )
+        known = lease.touched.asked_limits_w or ()
+        if point.power_limit_w not in (None, *known) and len(known) >= _MOST_LIMITS_COUNT:
+            # The journal names them all, so that it would grow without end.
+            raise BusyError(
+                f"{_MOST_LIMITS_COUNT} different power limits were asked for under this lease",
+                hint="Ask for whole watts, or release the GPU and take it again.",
             )
         lease.apply(point)
         self._asked = (point, self.gpu.now_s())
@@ -311,12 +345,12 @@ class GpuKeeper:
             return
         try:
             lease.release()
-        except JoulewiseError as error:
+        except Exception as error:
             self.left_set = lease.still_set() or _left(error)
             raise
 
 
-def _left(error: JoulewiseError) -> str:
+def _left(error: Exception) -> str:
     """What an error says of clocks that are still set."""
     notes = getattr(error, "__notes__", ())
     return str(notes[-1] if notes else error)

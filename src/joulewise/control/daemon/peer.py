@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import socket
@@ -17,6 +18,7 @@ _SO_PEERGROUPS = 59
 _SO_PEERPIDFD = 77
 _GROUP_BYTES = 4
 _MOST_GROUPS_BYTES = 65536 * _GROUP_BYTES
+_PYTHONS_MOST_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,17 +53,26 @@ def peer_of(connection: socket.socket) -> Peer:
 
 def _supplementary_groups(connection: socket.socket) -> tuple[int, ...]:
     """Groups beside the first one; none where the kernel does not know the question."""
-    room = 64 * _GROUP_BYTES
-    while room <= _MOST_GROUPS_BYTES:
-        try:
-            packed = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, room)
-        except OSError as error:
-            if error.errno != errno.ERANGE:
-                return ()
-            room *= 8
-            continue
-        return struct.unpack(f"{len(packed) // _GROUP_BYTES}I", packed)
-    return ()
+    try:
+        packed = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _PYTHONS_MOST_BYTES)
+    except OSError as error:
+        if error.errno != errno.ERANGE:
+            return ()
+        packed = _long_option(connection, _SO_PEERGROUPS, _MOST_GROUPS_BYTES)
+    return struct.unpack(f"{len(packed) // _GROUP_BYTES}I", packed)
+
+
+def _long_option(connection: socket.socket, option: int, most_bytes: int) -> bytes:
+    """A socket option that is longer than Python's own call takes. Raises OSError."""
+    library = ctypes.CDLL(None, use_errno=True)
+    buffer = ctypes.create_string_buffer(most_bytes)
+    length = ctypes.c_uint32(most_bytes)
+    if library.getsockopt(
+        connection.fileno(), socket.SOL_SOCKET, option, buffer, ctypes.byref(length)
+    ):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return buffer.raw[: length.value]
 
 
 @lru_cache(maxsize=1024)

@@ -13,7 +13,7 @@ from joulewise.domain.errors import InputError
 from joulewise.store.files import decode_text
 from joulewise.store.json_files import shape_error
 
-_HINT = "See deploy/joulewised.toml for an example of every field."
+_HINT = "See the page on safe control for an example of every field."
 
 Clock = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Watts = Annotated[float, msgspec.Meta(gt=0, le=100_000)]

@@ -51,11 +51,15 @@ class UserRates:
 
     def take(self, uid: int, now_s: float) -> bool:
         """Whether this user may do one more now."""
+        return self.bucket(uid, now_s).take(now_s)
+
+    def bucket(self, uid: int, now_s: float) -> TokenBucket:
+        """The bucket of this user."""
         bucket = self._buckets.get(uid)
         if bucket is None:
             self._forget_rested(now_s)
             bucket = self._buckets[uid] = TokenBucket(self._rate_per_s, burst_s=self._burst_s)
-        return bucket.take(now_s)
+        return bucket
 
     def _forget_rested(self, now_s: float) -> None:
         if len(self._buckets) >= self._FORGET_AT_COUNT:

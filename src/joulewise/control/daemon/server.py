@@ -11,11 +11,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from joulewise.control.daemon.changes_log import ChangesLog
-from joulewise.control.daemon.connection import Connection
+from joulewise.control.daemon.connection import Connection, Patience
 from joulewise.control.daemon.desk import LeaseDesk
 from joulewise.control.daemon.messages import encode, refusal
 from joulewise.control.daemon.peer import Peer, peer_of, process_descriptor, user_name
 from joulewise.control.daemon.policy import DaemonSettings
+from joulewise.control.daemon.rate import TokenBucket, UserRates
 from joulewise.control.daemon.serial_thread import SerialThread
 from joulewise.domain.control import DaemonCounts
 from joulewise.domain.errors import BusyError
@@ -26,21 +27,37 @@ _ACCEPT_AGAIN_S = 0.2
 _TICK_S = 1.0
 _QUESTIONS_PER_CHANGE = 2.0
 _FEWEST_QUESTIONS_PER_S = 100.0
+# One connection that asks all the time leaves room for others of the same user.
+_CONNECTIONS_PER_USER = 2.0
 _MOST_NAMES_COUNT = 1024
 
 
 class DaemonServer:
     """Serves one listening Unix socket on the running event loop."""
 
-    def __init__(self, desk: LeaseDesk, settings: DaemonSettings, log: ChangesLog) -> None:
+    def __init__(
+        self,
+        desk: LeaseDesk,
+        settings: DaemonSettings,
+        log: ChangesLog,
+        patience: Patience | None = None,
+    ) -> None:
         self.desk = desk
+        self.patience = Patience() if patience is None else patience
         self._settings = settings
         self._log = log
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
+        self._listening: socket.socket | None = None
         self._connections: dict[Connection, int | None] = {}
         """With the descriptor of each one's process."""
         self._is_left_alone = asyncio.Event()
+        questions_per_s = max(
+            _FEWEST_QUESTIONS_PER_S, _QUESTIONS_PER_CHANGE * settings.max_changes_per_s
+        )
+        self._questions_per_s = questions_per_s
+        self._question_rates: dict[Connection, TokenBucket] = {}
+        self._user_question_rates = UserRates(_CONNECTIONS_PER_USER * questions_per_s)
         self._per_user: Counter[int] = Counter()
         self._open_count = 0
         self._refused_count = 0
@@ -53,11 +70,19 @@ class DaemonServer:
         """How long a client that holds a lease may be silent."""
         return self._settings.heartbeat_timeout_s
 
-    @property
-    def questions_per_s(self) -> float:
-        """Questions of any kind of one connection; more have to wait."""
-        changes_per_s = self._settings.max_changes_per_s
-        return max(_FEWEST_QUESTIONS_PER_S, _QUESTIONS_PER_CHANGE * changes_per_s)
+    def question_wait_s(self, connection: Connection) -> float:
+        """How long the next question has to wait; 0: it counts, and may pass.
+
+        Of any kind, each connection has its share, and each user a larger one.
+        """
+        now_s = asyncio.get_running_loop().time()
+        own = self._question_rates[connection]
+        users = self._user_question_rates.bucket(connection.client.peer.uid, now_s)
+        wait_s = max(own.wait_s(now_s), users.wait_s(now_s))
+        if wait_s == 0.0:
+            own.take(now_s)
+            users.take(now_s)
+        return wait_s
 
     def counts(self) -> DaemonCounts:
         """What was asked and done since the start; any thread may ask."""
@@ -71,6 +96,7 @@ class DaemonServer:
     def start(self, listening: socket.socket) -> None:
         """Accept connections from now on."""
         listening.settimeout(0)
+        self._listening = listening
         self._accepting = asyncio.create_task(self._accept(listening))
         self.spawn(self._tick())
 
@@ -79,8 +105,7 @@ class DaemonServer:
 
         Returns whether every GPU is given back: a driver that hangs is not waited for.
         """
-        if self._accepting is not None:
-            self._accepting.cancel()
+        await self._stop_accepting()
         is_all_given_back = True
         try:
             await asyncio.wait_for(self.desk.close(), _GIVING_BACK_PATIENCE_S)
@@ -96,22 +121,37 @@ class DaemonServer:
             task.cancel()
         return is_all_given_back
 
+    async def _stop_accepting(self) -> None:
+        if self._accepting is not None and self._listening is not None:
+            self._accepting.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._accepting
+            # Only now does nobody wait for this descriptor.
+            self._listening.close()
+
     def spawn(self, work: Coroutine[object, object, None]) -> None:
         """Run something beside, to its end."""
         task = asyncio.create_task(work)
         # The loop itself does not keep it.
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._see_task_end)
 
     def is_gone(self, connection: Connection) -> None:
         """A connection was closed: make room for another."""
         descriptor = self._connections.pop(connection, None)
+        self._question_rates.pop(connection, None)
         if descriptor is not None:
             asyncio.get_running_loop().remove_reader(descriptor)
             os.close(descriptor)
         self._let_go(connection.client.peer)
         if not self._connections:
             self._is_left_alone.set()
+
+    def _see_task_end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._log.write("fault", result=f"{type(error).__name__}: {error}")
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -157,6 +197,7 @@ class DaemonServer:
             return
         connection = Connection(self, named)
         self._connections[connection] = descriptor
+        self._question_rates[connection] = TokenBucket(self._questions_per_s)
         if descriptor is not None:
             loop.add_reader(descriptor, self._see_process_end, connection)
         await loop.connect_accepted_socket(lambda: connection, accepted)

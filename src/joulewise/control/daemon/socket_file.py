@@ -42,8 +42,10 @@ def listening_at(path: Path) -> Iterator[socket.socket]:
         _clear_away(path)
         listening = _bound(path)
         ours = path.lstat()
-        with listening:
-            yield listening
+        try:
+            with listening:
+                yield listening
+        finally:
             _remove(path, ours)
     finally:
         lock.release()

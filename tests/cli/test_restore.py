@@ -1,0 +1,112 @@
+"""`joulewise restore`: what dead holders left is given back; what the living hold is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from joulewise.control.lease import hold
+from joulewise.device.nvml_gpu import NvmlGpu, open_nvml
+from joulewise.domain.points import OperatingPoint
+from joulewise.simulator.fake_driver import FakeDriver
+from tests.cli.conftest import Joulewise
+from tests.cli.test_json_schema import assert_obeys
+from tests.cli.test_status import left_journal
+from tests.fake_nvml import DriverMaker
+
+LOW = OperatingPoint(sm_clock_mhz=1005)
+
+
+@pytest.fixture
+def driver(make_driver: DriverMaker, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    """Two GPUs whose clocks somebody who is gone has locked; virtual time, so without lag."""
+    monkeypatch.setenv("FAKE_NVML_PRIV", "1")
+    driver = make_driver(device_count=2)
+    for index in range(2):
+        opened(driver, index).request(LOW)
+    driver.advance(1.0)
+    return driver
+
+
+def opened(driver: FakeDriver, index: int) -> NvmlGpu:
+    return open_nvml(f"nvml:{index}", timer=driver.timer)
+
+
+def locked(driver: FakeDriver) -> list[int | None]:
+    driver.advance(1.0)
+    return [driver.true_locks(index).sm_max_mhz for index in range(2)]
+
+
+def test_what_every_dead_holder_left_is_given_back_once(
+    joulewise: Joulewise, driver: FakeDriver, tmp_path: Path
+) -> None:
+    journals = [left_journal(tmp_path / "state", opened(driver, index).uuid) for index in range(2)]
+    before = locked(driver)
+    said = joulewise("restore", "--json")
+    again = joulewise("restore")
+
+    assert ([1005, 1005], [None, None]) == (before, locked(driver))
+    assert_obeys(said.document, "CommandResult")
+    restored = said.document["restored"]
+    assert isinstance(restored, list)
+    assert ["given back", "given back"] == [one["outcome"] for one in restored]
+    assert [False, False] == [journal.exists() for journal in journals]
+    assert 0 == again.code
+    assert f"Nothing was left set, as {tmp_path / 'state'} says." in again.out
+
+
+def test_one_gpu_may_be_named(joulewise: Joulewise, driver: FakeDriver, tmp_path: Path) -> None:
+    for index in range(2):
+        left_journal(tmp_path / "state", opened(driver, index).uuid)
+    said = joulewise("restore", "--device", "nvml:1")
+
+    assert 0 == said.code
+    assert "SM clock given back, left set by process 4242 (alice: train.py)" in said.out
+    assert [1005, None] == locked(driver)
+
+
+@pytest.mark.parametrize("device", [(), ("--device", "nvml:0")])
+def test_a_living_holder_is_named_and_left_alone(
+    joulewise: Joulewise, driver: FakeDriver, tmp_path: Path, device: tuple[str, ...]
+) -> None:
+    with hold(opened(driver, 0), state_dir=tmp_path / "state") as lease:
+        lease.apply(LOW)
+        said = joulewise("restore", *device)
+        held = locked(driver)
+
+    assert 0 == said.code
+    assert "left alone: " in said.out
+    assert "is held by process " in said.out
+    assert 1005 == held[0]
+
+
+@pytest.mark.parametrize("device", [(), ("--device", "nvml:0")])
+def test_without_rights_the_journal_stays_and_the_error_is_plain(
+    joulewise: Joulewise,
+    driver: FakeDriver,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    device: tuple[str, ...],
+) -> None:
+    journal = left_journal(tmp_path / "state", opened(driver, 0).uuid)
+    monkeypatch.setenv("FAKE_NVML_PRIV", "0")
+    said = joulewise("restore", *device)
+    seen = joulewise("restore", "--json", *device)
+
+    assert (1, 1) == (said.code, seen.code)
+    assert "SM clock not given back: " in said.out
+    assert "Insufficient Permissions" in said.out
+    assert_obeys(seen.document, "CommandError")
+    assert journal.exists()
+    assert 1005 == locked(driver)[0]
+
+
+def test_a_gpu_of_which_nothing_was_left_is_not_touched(
+    joulewise: Joulewise, driver: FakeDriver
+) -> None:
+    said = joulewise("restore", "--device", "nvml:0")
+
+    assert 0 == said.code
+    assert "Nothing was left set" in said.out
+    assert [1005, 1005] == locked(driver)

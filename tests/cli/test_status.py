@@ -1,0 +1,138 @@
+"""`joulewise status`: who holds which GPU, and what was left set."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from joulewise.control.journal import JournalEntry, write_journal
+from joulewise.control.lease import hold
+from joulewise.device.nvml_gpu import open_nvml
+from joulewise.domain.points import OperatingPoint
+from joulewise.simulator.fake_driver import FakeDriver
+from joulewise.simulator.fake_runner import open_fake_session_parts
+from tests.cli.conftest import Joulewise
+from tests.cli.test_json_schema import assert_obeys
+from tests.fake_nvml import DriverMaker
+from tests.nvml.works import WORKS
+
+LOW = OperatingPoint(sm_clock_mhz=1005)
+
+
+@pytest.fixture
+def driver(make_driver: DriverMaker, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    monkeypatch.setenv("FAKE_NVML_PRIV", "0")
+    monkeypatch.setenv("JOULEWISE_SOCKET", "off")
+    return make_driver(is_virtual_time=False)
+
+
+def only_gpu(document: dict[str, object]) -> dict[str, object]:
+    gpus = document["gpus"]
+    assert isinstance(gpus, list)
+    (gpu,) = gpus
+    assert isinstance(gpu, dict)
+    return gpu
+
+
+def left_journal(folder: Path, uuid: str) -> Path:
+    """As of a process that was killed, which had locked the SM clock."""
+    folder.mkdir(exist_ok=True, mode=0o700)
+    journal = folder / f"{uuid}.journal.json"
+    entry = JournalEntry(
+        device=f"nvml:{uuid}",
+        device_name="NVIDIA GeForce RTX 3080 Ti",
+        uuid=uuid,
+        holder="process 4242 (alice: train.py)",
+        touched=("sm_clock_mhz",),
+    )
+    write_journal(journal, entry)
+    return journal
+
+
+def test_a_gpu_that_nobody_holds_is_shown_with_its_readings(
+    joulewise: Joulewise, driver: FakeDriver
+) -> None:
+    assert driver.now_s() > 0
+    seen = joulewise("status", "--json")
+    said = joulewise("status")
+
+    assert_obeys(seen.document, "CommandResult")
+    gpu = only_gpu(seen.document)
+    assert (None, None, None) == (gpu["holder"], gpu["asked"], gpu["left_set"])
+    assert (210, 350.0, True) == (gpu["sm_clock_mhz"], gpu["power_limit_w"], gpu["is_simulated"])
+    assert "nobody" in said.out
+    assert "Simulated. 0 of 1 GPU held" in said.out
+
+
+def test_a_holder_is_named_with_what_it_has_touched(
+    joulewise: Joulewise,
+    driver: FakeDriver,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("FAKE_NVML_PRIV", "1")
+    gpu = open_nvml("nvml:0", timer=driver.timer)
+    with hold(gpu, state_dir=tmp_path / "state") as lease:
+        lease.apply(LOW)
+        seen = only_gpu(joulewise("status", "--json").document)
+        said = joulewise("status").out
+
+    assert str(seen["holder"]).startswith("process ")
+    assert "SM clock" == seen["asked"]
+    assert "1 of 1 GPU held" in said
+
+
+def test_what_a_dead_holder_left_is_told_with_how_to_give_it_back(
+    joulewise: Joulewise, driver: FakeDriver, tmp_path: Path
+) -> None:
+    gpu = open_nvml("nvml:0", timer=driver.timer)
+    left_journal(tmp_path / "state", gpu.uuid)
+    left_journal(tmp_path / "state", "GPU-0000")
+    said = joulewise("status").out
+    seen = joulewise("status", "--json").document
+
+    assert "joulewise restore" in said
+    assert f"nvidia-smi -i {gpu.uuid} -rgc" in str(only_gpu(seen)["left_set"])
+    elsewhere = seen["left_elsewhere"]
+    assert isinstance(elsewhere, list)
+    assert ["GPU-0000" in line for line in elsewhere] == [True]
+
+
+def test_a_lock_of_somebody_else_shows_under_load(
+    joulewise: Joulewise, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NVML_PRIV", "1")
+    open_nvml("nvml:0", timer=driver.timer).request(LOW)
+    runner, _, _ = open_fake_session_parts(driver, 0, WORKS)
+    driver.set_knob(0, "other_process_count", 1)
+    with runner.loop("gemm", run="load"):
+        driver.timer.sleep(0.05)
+        doubts = only_gpu(joulewise("status", "--json").document)["doubts"]
+
+    assert isinstance(doubts, list)
+    assert ["SimulatedDevice", "ForeignControl"] == [str(one).partition(":")[0] for one in doubts]
+
+
+def test_without_a_gpu_it_says_so(joulewise: Joulewise, driver: FakeDriver) -> None:
+    driver.fail("nvmlInitWithFlags", 9)
+    driver.fail("nvmlInit_v2", 9)
+    said = joulewise("status")
+
+    assert (1, "") == (said.code, said.out)
+    assert "error: " in said.err
+    assert "hint: " in said.err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Unix sockets")
+def test_a_socket_at_which_nobody_answers_is_passed_over(
+    joulewise: Joulewise,
+    driver: FakeDriver,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("JOULEWISE_SOCKET", str(tmp_path / "no.sock"))
+    assert driver.now_s() > 0
+
+    assert joulewise("status", "--json").document["daemon"] is None
