@@ -176,7 +176,7 @@ def storm(daemon: RunningDaemon, *, seed: int, message_count: int) -> set[str]:
         asked = [dice.question() for _ in range(5)]
         raw = hello() + b"".join(asked) + dice.broken()
         said = tell_and_hear(daemon.socket, raw)
-        assert said[0]["say"] == "welcome"
+        assert said[0]["say"] == "welcome", said
         kinds.update(answer["say"] for answer in said)
         sent_count += len(asked) + 2
         for index in range(2):

@@ -81,15 +81,22 @@ def test_a_machine_without_gpus_is_named(
     assert not path.exists()
 
 
-def test_a_wrong_policy_is_named_with_file_and_field(fake_library: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("heartbeat_timeout_s = -1", "heartbeat_timeout_s"),
+        ('metrics_listen = "127.0.0.1:99999"', "the greatest is 65535"),
+    ],
+)
+def test_a_wrong_policy_is_named(fake_library: Path, tmp_path: Path, line: str, said: str) -> None:
     config = tmp_path / "joulewised.toml"
-    config.write_text("[daemon]\nheartbeat_timeout_s = -1\n")
+    config.write_text(f"[daemon]\n{line}\n")
     config.chmod(0o644)
-    done = run_daemon(fake_library, tmp_path, "--config", str(config))
+    done = run_daemon(fake_library, tmp_path, "--config", str(config), "--check")
 
-    assert 1 == done.returncode
-    assert f"error: {config}" in done.stderr
-    assert "heartbeat_timeout_s" in done.stderr
+    assert (1, "") == (done.returncode, done.stdout)
+    assert done.stderr.startswith("error: ")
+    assert said in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["--no-such-flag"], ["--nvml-library", "/dev/null"]])

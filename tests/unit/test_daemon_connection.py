@@ -28,7 +28,7 @@ if sys.platform != "linux":
 
 R = TypeVar("R")
 HELLO = b'{"ask":"hello","version":1}\n'
-SETTINGS = DaemonSettings(state_dir=Path("/nowhere"), max_changes_per_s=50)
+SETTINGS = DaemonSettings(state_dir=Path("/nowhere"), max_changes_per_s=50, max_connection_count=1)
 QUICK = Patience(hello_s=0.15, unread_s=0.15)
 
 
@@ -79,6 +79,24 @@ def connected(act: Act[R]) -> tuple[R, list[dict[str, object]], DaemonCounts]:
     with tempfile.TemporaryDirectory(prefix="jw") as name:
         result, counts = asyncio.run(run(Path(name) / "d.sock"))
     return result, [json.loads(line) for line in stream.getvalue().splitlines()], counts
+
+
+def test_more_connections_than_allowed_in_all_are_refused_in_one_line() -> None:
+    async def act(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _server: DaemonServer
+    ) -> bytes:
+        writer.write(HELLO)
+        assert b"welcome" in await reader.readline()
+        more, closing = await asyncio.open_unix_connection(writer.get_extra_info("peername"))
+        said = await more.read()
+        closing.close()
+        return said
+
+    said, _, counts = connected(act)
+
+    assert b"joulewised has too many connections open" in said
+    assert 1 == said.count(b"\n")
+    assert 1 == counts.refused_connection_count
 
 
 def test_who_says_nothing_is_told_so_and_let_go() -> None:

@@ -23,7 +23,8 @@ from tests.file_gpu import (
 
 from joulewise.control.guard import GuardProcess
 from joulewise.control.holder import this_process
-from joulewise.control.lease import hold
+from joulewise.control.journal import is_left
+from joulewise.control.lease import hold, take_lease
 from joulewise.control.lock import FileLock
 from joulewise.domain.errors import DeviceError
 from joulewise.domain.points import AUTO
@@ -182,6 +183,37 @@ def test_a_guard_that_was_never_needed_starts_no_process() -> None:
     guard.unwatch("GPU-file")
     guard.close()
     assert guard.pid is None
+
+
+def end_refused(gpu: FileGpu, folder: Path, guard: GuardProcess) -> None:
+    """End a lease whose clocks the GPU does not take back at first."""
+    lease = take_lease(gpu, state_dir=folder / "state", guard=guard)
+    lease.apply(LOW)
+    (folder / "refusals").write_text(".", encoding="utf-8")
+    with pytest.raises(DeviceError, match="not now"):
+        lease.release()
+
+
+def test_what_is_refused_at_the_end_the_guard_tries_again(
+    gpu: FileGpu, tmp_path: Path, state_dir: Path
+) -> None:
+    with guarding(tmp_path) as guard:
+        end_refused(gpu, tmp_path, guard)
+        assert gpu.label() == LOW.label
+    assert gpu.label() == AS_FOUND.label
+    assert not is_left(state_dir / "GPU-file.journal.json")
+
+
+def test_a_later_lease_of_the_same_process_takes_over_what_was_refused(
+    gpu: FileGpu, tmp_path: Path, state_dir: Path
+) -> None:
+    with guarding(tmp_path) as guard:
+        end_refused(gpu, tmp_path, guard)
+        with hold(gpu, state_dir=state_dir, guard=guard) as lease:
+            assert gpu.label() == AS_FOUND.label
+            lease.apply(LOW)
+        assert gpu.label() == AS_FOUND.label
+    assert not is_left(state_dir / "GPU-file.journal.json")
 
 
 def test_many_threads_may_take_and_end_leases_under_one_guard(

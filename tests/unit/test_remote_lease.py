@@ -245,10 +245,7 @@ def test_beats_and_points_of_several_threads_never_get_each_others_answers(path:
             for point in points:
                 lease.apply(point)
 
-        threads = [
-            threading.Thread(target=apply_all)
-            for _ in range(3)
-        ]
+        threads = [threading.Thread(target=apply_all) for _ in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:

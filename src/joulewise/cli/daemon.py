@@ -80,7 +80,7 @@ def joulewised(
     Runs in the foreground, writes one JSON object a line of every change to standard error, and
     gives every clock back at SIGTERM.
     """
-    if sys.platform == "win32":
+    if sys.platform != "linux":
         raise NotSupported("joulewised runs on Linux", hint="Run it where the GPUs' driver is.")
     from joulewise.workflow import daemon  # noqa: PLC0415 - its servers take a while to load
 
@@ -88,7 +88,9 @@ def joulewised(
         config=config, socket=socket, state_dir=state_dir, nvml_library=nvml_library
     )
     if check:
-        for line in _said(daemon.check(options)):
+        checked = daemon.check(options)
+        _check_metrics(checked.policy.settings.metrics_listen)
+        for line in _said(checked):
             sys.stdout.write(f"{visible(line)}\n")
     elif not _serve(options):
         # The driver hangs, and so would whoever says goodbye to it; the guard process goes on.
@@ -105,6 +107,14 @@ def _serve(options: DaemonOptions) -> bool:
         return prometheus.serve_metrics(listen, gpus, counts)
 
     return daemon.serve(options, serve_metrics=serve_metrics)
+
+
+def _check_metrics(listen: str | None) -> None:
+    """Raise InputError for an address that is none."""
+    if listen is not None:
+        from joulewise.integrations.prometheus import parse_listen  # noqa: PLC0415 - the same
+
+        parse_listen(listen)
 
 
 def _said(checked: CheckedDaemon) -> Iterator[str]:

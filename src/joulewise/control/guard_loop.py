@@ -21,8 +21,9 @@ from typing import NoReturn
 
 from joulewise.control.guard_messages import Forget, Here, Watch, Watching, receive, send
 from joulewise.control.holder import is_alive
-from joulewise.control.journal import replay
+from joulewise.control.journal import is_left, replay
 from joulewise.control.lock import unlock
+from joulewise.control.state import remove_half_written
 from joulewise.domain.errors import JoulewiseError
 from joulewise.domain.ports import Gpu
 from joulewise.store.lock import lock_exclusively
@@ -46,17 +47,39 @@ class _Client:
     pid: int
 
 
+class _OpenGpus:
+    """GPUs stay open from one lease to the next, for opening one may take its time."""
+
+    def __init__(self, open_gpu: OpenGpu) -> None:
+        self._open_gpu = open_gpu
+        self._gpus: dict[str, Gpu] = {}
+
+    def get(self, device: str) -> Gpu:
+        """A GPU that answers. Raises JoulewiseError."""
+        gpu = self._gpus.get(device)
+        if gpu is not None:
+            with contextlib.suppress(JoulewiseError):
+                gpu.knob_state()
+                return gpu
+        gpu = self._gpus[device] = self._open_gpu(device)
+        gpu.knob_state()
+        return gpu
+
+    def drop(self, device: str) -> None:
+        """Open it anew next time."""
+        self._gpus.pop(device, None)
+
+
 class _Watched:
     """One GPU of the client, and its copy of the locked file.
 
     It is opened on a thread of its own, so that a GPU that does not answer is in nobody's way.
     """
 
-    def __init__(self, packet: Watch, lock_descriptor: int, open_gpu: OpenGpu) -> None:
+    def __init__(self, packet: Watch, lock_descriptor: int, gpus: _OpenGpus) -> None:
         self._packet = packet
         self._lock_descriptor = lock_descriptor
-        self._open_gpu = open_gpu
-        self._gpu: Gpu | None = None
+        self._gpus = gpus
         self._opening: threading.Thread | None = None
 
     def begin(self, link: socket.socket) -> None:
@@ -67,9 +90,7 @@ class _Watched:
     def _open_and_tell(self, link: socket.socket) -> None:
         why, hint = None, None
         try:
-            gpu = self._open_gpu(self._packet.device)
-            gpu.knob_state()
-            self._gpu = gpu
+            self._gpus.get(self._packet.device)
         except JoulewiseError as error:
             why, hint = str(error), error.hint
         except Exception as error:  # noqa: BLE001 - said to the client, which sets nothing then
@@ -86,17 +107,23 @@ class _Watched:
         # The client let go at its end, and somebody else holds the GPU: all of it is theirs now.
         if not lock_exclusively(self._lock_descriptor):
             return
+        journal = Path(self._packet.journal)
+        if is_left(journal):
+            self._undo(journal)
+        remove_half_written(journal)
+        unlock(self._lock_descriptor)
+
+    def _undo(self, journal: Path) -> None:
         if self._opening is not None:
             self._opening.join(_OPENING_S)
         for pause_s in (0.0, *_RETRY_PAUSES_S):
             time.sleep(pause_s)
             try:
-                gpu = self._gpu or self._open_gpu(self._packet.device)
-                replay(Path(self._packet.journal), gpu)
-                break
+                replay(journal, self._gpus.get(self._packet.device))
             except Exception:  # noqa: BLE001 - whatever it is, the next try may fare better
-                self._gpu = None
-        unlock(self._lock_descriptor)
+                self._gpus.drop(self._packet.device)
+            else:
+                return
 
 
 def run_guard(arguments: Sequence[str], open_gpu: OpenGpu) -> NoReturn:
@@ -115,10 +142,11 @@ def run_guard(arguments: Sequence[str], open_gpu: OpenGpu) -> NoReturn:
         with contextlib.suppress(OSError):
             send(client.link, Here(pid=os.getpid()))
         watched: dict[str, _Watched] = {}
+        gpus = _OpenGpus(open_gpu)
         while _wait(client):
-            if not _hear(client, watched, open_gpu):
+            if not _hear(client, watched, gpus):
                 break
-        _hear_the_rest(client, watched, open_gpu)
+        _hear_the_rest(client, watched, gpus)
         _give_back_all(list(watched.values()))
     os._exit(0)
 
@@ -156,14 +184,14 @@ def _poll_period_ms(client: _Client) -> float | None:
     return _LOOK_AGAIN_S * 1000 if client.pid_descriptor is None else None
 
 
-def _hear_the_rest(client: _Client, watched: dict[str, _Watched], open_gpu: OpenGpu) -> None:
+def _hear_the_rest(client: _Client, watched: dict[str, _Watched], gpus: _OpenGpus) -> None:
     """What the client said before it died, a GPU given back at the very end perhaps."""
     with contextlib.suppress(BlockingIOError):
-        while _hear(client, watched, open_gpu):
+        while _hear(client, watched, gpus):
             pass
 
 
-def _hear(client: _Client, watched: dict[str, _Watched], open_gpu: OpenGpu) -> bool:
+def _hear(client: _Client, watched: dict[str, _Watched], gpus: _OpenGpus) -> bool:
     """Take one packet; whether there was one. Raises BlockingIOError where none has come."""
     try:
         packet, descriptor = receive(client.link, waits=False)
@@ -174,7 +202,7 @@ def _hear(client: _Client, watched: dict[str, _Watched], open_gpu: OpenGpu) -> b
     if isinstance(packet, Forget | Watch) and packet.uuid in watched:
         watched.pop(packet.uuid).forget()
     if isinstance(packet, Watch) and descriptor is not None:
-        watched[packet.uuid] = _Watched(packet, descriptor, open_gpu)
+        watched[packet.uuid] = _Watched(packet, descriptor, gpus)
         watched[packet.uuid].begin(client.link)
     return packet is not None
 

@@ -1,8 +1,9 @@
 """The lease: the right to set clocks on one GPU, which ends with its holder.
 
 The order of steps is what makes it safe to be killed between any two of them: lock the GPU,
-undo what a dead holder left, have it watched by a guard, write the journal, set the device; then
-reset it, verify, delete the journal, drop the lock, and have it watched no more.
+have it watched by a guard, undo what a dead holder left, see the guard confirm, write the journal,
+set the device; then reset it, verify, delete the journal, drop the lock, and have it watched no
+more.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ class GpuLease:
 
         Raises:
             DeviceError: the device did not take its clocks back; the journal stays, so that
-                the next lease tries again.
+                the guard and the next lease try again.
         """
         # A forked child inherits the lease by accident; it is its parent's to end.
         if os.getpid() != self._owner_pid:
@@ -164,11 +165,16 @@ class GpuLease:
             if self._is_over:
                 return
             self._is_over = True
+            is_given_back = False
             try:
                 self._give_back()
+                is_given_back = True
             finally:
                 self._hold.lock.release()
-                self._hold.guard.unwatch(self._gpu.identity.uuid)
+                # What was refused now may be taken later: then the guard goes on trying once
+                # this process is done with it, unless somebody else holds the GPU.
+                if is_given_back:
+                    self._hold.guard.unwatch(self._gpu.identity.uuid)
 
     def still_set(self) -> str | None:
         """What the lease could not give back, where it could not; `None` elsewhere."""
@@ -307,10 +313,12 @@ def take_lease(
     lock.acquire(identity.name, holder)
     try:
         remove_half_written(journal)
-        replay(journal, gpu)
+        # Asked first: killed while it undoes what others left, this process needs it, too.
         guard.watch(identity, journal, lock.descriptor)
+        replay(journal, gpu)
     except BaseException:
         lock.release()
+        guard.unwatch(identity.uuid)
         raise
     return GpuLease(gpu, Hold(lock=lock, journal=journal, guard=guard, holder=holder), undisturbed)
 
