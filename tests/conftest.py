@@ -23,6 +23,13 @@ def usual_signals() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def leases_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Leases of tests neither meet those of this machine nor go through its joulewised."""
+    os.environ["JOULEWISE_SOCKET"] = "off"
+    os.environ["JOULEWISE_STATE_DIR"] = str(tmp_path_factory.mktemp("leases"))
+
+
 @pytest.fixture(scope="session")
 def measured_data() -> Path:
     """Folder of measured data sets, or a skip that says what is missing."""

@@ -104,6 +104,14 @@ class FileGpu:
         limit_w = self._found_w if found is None else found.power_limit_w
         self._set(OperatingPoint(power_limit_w=limit_w))
 
+    def is_accepting_and_given_back(self) -> bool:
+        """Refuse no more; whether the knobs are as found. Ask until they are.
+
+        Somebody who is refused right then writes down what was left of the refusals.
+        """
+        (self._folder / "refusals").write_text("", encoding="utf-8")
+        return self.label() == AS_FOUND.label
+
     def _refuse(self) -> None:
         refusals = self._folder / "refusals"
         left = refusals.read_text(encoding="utf-8") if refusals.exists() else ""

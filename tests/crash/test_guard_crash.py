@@ -162,7 +162,7 @@ def test_a_guard_that_still_tries_is_told_to_whoever_wants_the_gpu(
         program.process.wait()
         with pytest.raises(BusyError, match="which ended, and its clocks are not given back yet"):
             take_lease(gpu, state_dir=state_dir, guard=NoGuard())
-        (tmp_path / "refusals").write_text("", encoding="utf-8")
+        assert comes_true(gpu.is_accepting_and_given_back)
         assert comes_true(lambda: _is_given_back(gpu, state_dir))
         assert comes_true(lambda: is_gone(guard_pid))
 

@@ -6,6 +6,7 @@ SIGUSR2 has it end by itself, in the way that its arguments name.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -39,6 +40,7 @@ class Client:
         self._is_endless: bool = settings["is_endless"]
         self._has_to_end = False
         signal.signal(signal.SIGUSR2, self._hear)
+        faulthandler.register(signal.SIGUSR1)
 
     def run(self) -> None:
         """Go on until the leases are used up or this is to end."""

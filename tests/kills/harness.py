@@ -60,6 +60,9 @@ class Outcome:
 
 def run_seeds(seeds: Sequence[int], job_count: int) -> Iterator[Outcome]:
     """Run the scenarios of these seeds, so many at once; yields each as it ends."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As in the background of a shell; what is started from here would ignore it, too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     oracles: SimpleQueue[Oracle] = SimpleQueue()
     for _ in range(job_count):
         oracles.put(Oracle(library_path()))
@@ -86,12 +89,12 @@ def run_scenario(scenario: Scenario, oracle: Oracle, library: Path) -> Outcome:
     run = Run(scenario, oracle, library, folder)
     try:
         run.go()
-    except TroubleError as trouble:
+    except Exception as trouble:  # noqa: BLE001 - it is this scenario's, and others go on
         return Outcome(
             seed=scenario.seed,
             title=scenario.title,
             given_back_s=run.given_back_s,
-            trouble=f"{trouble} [{scenario}] {run.said_on_stderr()}",
+            trouble=f"{type(trouble).__name__}: {trouble} [{scenario}] {run.said_on_stderr()}",
         )
     finally:
         run.close()
@@ -145,7 +148,10 @@ class Run:
         self._closing.close()
 
     def said_on_stderr(self) -> str:
-        """The last of what processes said."""
+        """The last of what processes said, and where the client is, if it still lives."""
+        if self._client is not None and not self._client.has_ended:
+            _struck(self._client, signal.SIGUSR1)
+            time.sleep(0.2)
         said = [path.read_text(errors="replace")[-1500:] for path in self._folder.glob("*.err")]
         return "\n".join(said)
 

@@ -32,6 +32,8 @@ def create(asked: dict[str, Any]) -> dict[str, Any]:
     stop()
     driver.create(Path(asked["state"]), profile=PROFILE, is_virtual_time=False)
     driver.set_knob(0, "set_call_s", 0.0)
+    # What is asked for is in force at once, so that no lock is still on its way when one looks.
+    driver.set_knob(0, "lag_s", 0.0)
     gpu = open_nvml("nvml:0")
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     pynvml.nvmlDeviceSetPersistenceMode(handle, int(asked["is_persistent"]))

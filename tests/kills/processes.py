@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from joulewise.control.remote import reach
+from joulewise.domain.errors import DeviceError
 
 PATIENCE_S = 30.0
 HERE = Path(__file__).resolve().parent
-CHOICE_S = 0.002
+LOOK_AGAIN_S = 0.002
 _GUARD = b"joulewise.workflow.guarding"
 
 
@@ -159,12 +160,12 @@ def guard_of(driver_state: Path, pid: int) -> int:
         for one in processes_of(driver_state):
             if one.guarded_pid == pid:
                 return one.pid
-        time.sleep(CHOICE_S)
+        time.sleep(LOOK_AGAIN_S)
     raise TroubleError(f"process {pid} has no guard process")
 
 
 def kill_at_once(driver_state: Path) -> None:
-    """End every process of a scenario, none of which sees another end."""
+    """End every process of a scenario, none of which sees another end; returns when all have."""
     stopped: set[int] = set()
     # What one starts before it is stopped itself is found the next time round.
     while new := {one.pid for one in processes_of(driver_state)} - stopped:
@@ -175,6 +176,11 @@ def kill_at_once(driver_state: Path) -> None:
     for pid in stopped:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while processes_of(driver_state):
+        if time.monotonic() > deadline_s:
+            raise TroubleError("processes outlive SIGKILL")
+        time.sleep(LOOK_AGAIN_S)
 
 
 def wait_until_answers(daemon: HeardProcess, socket: Path) -> None:
@@ -183,9 +189,11 @@ def wait_until_answers(daemon: HeardProcess, socket: Path) -> None:
     while time.monotonic() < deadline_s:
         if daemon.has_ended:
             raise TroubleError(f"joulewised ended: {daemon.errors.read_text()[-500:]}")
-        connection = reach(socket)
-        if connection is not None:
-            connection.close()
-            return
-        time.sleep(CHOICE_S)
+        # Where one was killed before, its socket may take a last connection.
+        with suppress(DeviceError):
+            connection = reach(socket)
+            if connection is not None:
+                connection.close()
+                return
+        time.sleep(LOOK_AGAIN_S)
     raise TroubleError("joulewised does not answer")

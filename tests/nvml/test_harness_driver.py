@@ -7,12 +7,13 @@ import dataclasses
 import numpy as np
 import pytest
 from tests.fake_nvml import DriverMaker
+from tests.nvml.fake_binding import opened
 from tests.nvml.works import WORKS
 
 from joulewise.domain.errors import DeviceLost, InputError
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.simulator.fake_board import FakeBoard, fake_noise
-from joulewise.simulator.fake_driver import FakeDriver, FakeKernel, loaded_driver
+from joulewise.simulator.fake_driver import FakeDriver, FakeKernel, FakeLocks, loaded_driver
 from joulewise.simulator.noise import DEFAULT_NOISE, STRESS_NOISE
 from joulewise.simulator.physics import kernel_load, steady_state
 from joulewise.simulator.presets import preset, preset_names
@@ -193,6 +194,23 @@ def test_a_foreign_controller_sets_its_clock_at_its_moment(driver: FakeDriver) -
     assert foreign_mhz == driver.true_sm_clock_mhz(0)
     driver.reload()
     assert foreign_mhz != driver.true_sm_clock_mhz(0)
+
+
+def test_locks_in_force_are_told_whoever_set_them(driver: FakeDriver) -> None:
+    driver.set_knob(0, "lag_s", 0.5)
+    free = FakeLocks(sm_max_mhz=None, memory_max_mhz=None)
+    assert free == driver.true_locks(0)
+    with opened() as (nvml, handle):
+        nvml.nvmlDeviceSetGpuLockedClocks(handle, 210, 705)
+        nvml.nvmlDeviceSetMemoryLockedClocks(handle, 5001, 5001)
+        assert free == driver.true_locks(0), "asked for, and not in force yet"
+        driver.advance(0.5)
+        assert FakeLocks(sm_max_mhz=705, memory_max_mhz=5001) == driver.true_locks(0)
+        nvml.nvmlDeviceResetGpuLockedClocks(handle)
+        driver.advance(0.5)
+        assert FakeLocks(sm_max_mhz=None, memory_max_mhz=5001) == driver.true_locks(0)
+    with pytest.raises(InputError):
+        driver.true_locks(1)
 
 
 def test_noise_is_written_as_on_virtual_devices() -> None:

@@ -89,7 +89,9 @@ def test_a_gpu_that_another_process_holds_is_refused_by_its_uuid(
     gpu = open_nvml("nvml:0", timer=driver.timer)
     with _holder(fake_library, tmp_path) as process:
         with (
-            pytest.raises(BusyError, match=rf"held by process {process.pid} \(.*test_lease_crash\.py\)$"),
+            pytest.raises(
+                BusyError, match=rf"held by process {process.pid} \(.*test_lease_crash\.py\)$"
+            ),
             hold(gpu, state_dir=tmp_path / "state"),
         ):
             pass

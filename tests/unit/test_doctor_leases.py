@@ -130,6 +130,24 @@ def test_a_living_holder_is_named_and_looking_does_not_take_its_lock(
         assert f"held by process {holder.pid} (SM clock, power limit)" == found.seen
 
 
+@pytest.mark.skipif(os.name != "posix", reason="tells the dead from the living as Unix does")
+def test_a_guard_process_that_gives_back_for_a_dead_holder_is_told(
+    environment: Mapping[str, str], tmp_path: Path, holder: subprocess.Popen[str]
+) -> None:
+    """The lock is still held, and the holder that it names has ended."""
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    assert holder.poll() is None
+    (tmp_path / f"{UUID}.lock").write_text(f"process {dead.pid} (bob)\n{dead.pid}\n")
+
+    found = only(lease_trace(UUID, environment))
+
+    assert (
+        f"held by process {dead.pid} (bob), which ended, and whose clocks are being given back"
+        == found.seen
+    )
+
+
 def test_a_dead_process_holds_nothing(
     environment: Mapping[str, str], holder: subprocess.Popen[str]
 ) -> None:

@@ -21,12 +21,12 @@ from tests.file_gpu import (
     is_gone,
 )
 
-from joulewise.control.guard import GuardProcess
+from joulewise.control.guard import GuardProcess, NoGuard
 from joulewise.control.holder import this_process
 from joulewise.control.journal import is_left
 from joulewise.control.lease import hold, take_lease
 from joulewise.control.lock import FileLock
-from joulewise.domain.errors import DeviceError
+from joulewise.domain.errors import BusyError, DeviceError
 from joulewise.domain.points import AUTO
 
 pytestmark = pytest.mark.skipif(
@@ -185,11 +185,26 @@ def test_a_guard_that_was_never_needed_starts_no_process() -> None:
     assert guard.pid is None
 
 
-def end_refused(gpu: FileGpu, folder: Path, guard: GuardProcess) -> None:
+def test_a_guard_that_still_tries_for_a_living_process_is_named(
+    gpu: FileGpu, tmp_path: Path, state_dir: Path
+) -> None:
+    guard = GuardProcess(guard_command(tmp_path))
+    end_refused(gpu, tmp_path, guard, refusal_count=1000)
+    closing = threading.Thread(target=guard.close)
+    closing.start()
+    lock = state_dir / "GPU-file.lock"
+    assert comes_true(lambda: lock.read_bytes() != b"")
+    with pytest.raises(BusyError, match=f"held by the guard process of process {os.getpid()}$"):
+        take_lease(gpu, state_dir=state_dir, guard=NoGuard())
+    assert comes_true(gpu.is_accepting_and_given_back)
+    closing.join()
+
+
+def end_refused(gpu: FileGpu, folder: Path, guard: GuardProcess, *, refusal_count: int = 1) -> None:
     """End a lease whose clocks the GPU does not take back at first."""
     lease = take_lease(gpu, state_dir=folder / "state", guard=guard)
     lease.apply(LOW)
-    (folder / "refusals").write_text(".", encoding="utf-8")
+    (folder / "refusals").write_text("." * refusal_count, encoding="utf-8")
     with pytest.raises(DeviceError, match="not now"):
         lease.release()
 

@@ -22,7 +22,7 @@ from typing import NoReturn
 from joulewise.control.guard_messages import Forget, Here, Watch, Watching, receive, send
 from joulewise.control.holder import is_alive
 from joulewise.control.journal import is_left, replay
-from joulewise.control.lock import unlock
+from joulewise.control.lock import name_guard, unlock
 from joulewise.control.state import remove_half_written
 from joulewise.domain.errors import JoulewiseError
 from joulewise.domain.ports import Gpu
@@ -102,13 +102,14 @@ class _Watched:
         """Close the copy of the locked file: the client gave the GPU back by itself."""
         os.close(self._lock_descriptor)
 
-    def give_back(self) -> None:
+    def give_back(self, client_pid: int) -> None:
         """Undo the journal under the client's own lock, again and again for a minute."""
         # The client let go at its end, and somebody else holds the GPU: all of it is theirs now.
         if not lock_exclusively(self._lock_descriptor):
             return
         journal = Path(self._packet.journal)
         if is_left(journal):
+            name_guard(self._lock_descriptor, client_pid)
             self._undo(journal)
         remove_half_written(journal)
         unlock(self._lock_descriptor)
@@ -147,7 +148,7 @@ def run_guard(arguments: Sequence[str], open_gpu: OpenGpu) -> NoReturn:
             if not _hear(client, watched, gpus):
                 break
         _hear_the_rest(client, watched, gpus)
-        _give_back_all(list(watched.values()))
+        _give_back_all(list(watched.values()), client.pid)
     os._exit(0)
 
 
@@ -207,9 +208,11 @@ def _hear(client: _Client, watched: dict[str, _Watched], gpus: _OpenGpus) -> boo
     return packet is not None
 
 
-def _give_back_all(watched: Sequence[_Watched]) -> None:
+def _give_back_all(watched: Sequence[_Watched], client_pid: int) -> None:
     """All GPUs at once: one that does not answer must not keep the others."""
-    threads = [threading.Thread(target=one.give_back, daemon=True) for one in watched]
+    threads = [
+        threading.Thread(target=one.give_back, args=(client_pid,), daemon=True) for one in watched
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

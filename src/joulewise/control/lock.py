@@ -129,10 +129,20 @@ def open_lock(path: Path) -> int:
 
 def name_holder(descriptor: int, holder: Holder) -> None:
     """Write who holds a locked file, for those who find it locked."""
+    # The process that the lock ends with is not always the one that the words begin with.
+    _write_name(descriptor, holder.text, os.getpid())
+
+
+def name_guard(descriptor: int, client_pid: int) -> None:
+    """Write whose guard process holds a locked file, where its client has not left its name."""
+    if named_holder(descriptor) is None:
+        _write_name(descriptor, f"the guard process of process {client_pid}", client_pid)
+
+
+def _write_name(descriptor: int, text: str, pid: int) -> None:
     os.ftruncate(descriptor, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)
-    # The process that the lock ends with is not always the one that the words begin with.
-    os.write(descriptor, f"{holder.text}\n{os.getpid()}\n".encode())
+    os.write(descriptor, f"{text}\n{pid}\n".encode())
 
 
 def named_holder(descriptor: int) -> NamedHolder | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -34,6 +33,7 @@ from joulewise.control.daemon.messages import (
     parse_answer,
 )
 from joulewise.control.daemon_socket import LOOK_AT_LOG, connected_socket, required_socket
+from joulewise.control.holder import this_process
 from joulewise.control.signals import SignalGuard
 from joulewise.domain.errors import DeviceError, JoulewiseError
 from joulewise.domain.points import OperatingPoint
@@ -84,7 +84,7 @@ class DaemonConnection:
         self._socket = required_socket(path) if connected is None else connected
         try:
             self._socket.settimeout(answer_s)
-            self.welcome = self._hello(_program() if program is None else program)
+            self.welcome = self._hello(program or this_process().command or "python")
         except BaseException:
             self._socket.close()
             raise
@@ -339,10 +339,6 @@ def _out_of_turn(answer: AnyAnswer) -> DeviceError:
         f"joulewised answered {type(answer).__name__} to another question",
         hint="Use the same version of joulewise and joulewised.",
     )
-
-
-def _program() -> str:
-    return Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "python"
 
 
 # A fork copies the connections of its parent, and with them what keeps a lease alive.
