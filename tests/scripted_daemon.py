@@ -59,7 +59,7 @@ class ScriptedDaemon:
         self.path = path
         self.asked: list[Question] = []
         self.ended = threading.Event()
-        """Set whenever a client has ended its connection."""
+        """Set once a client has ended its connection, before this side is closed."""
         self._replies = replies
         self._beat_s = beat_s
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -87,7 +87,7 @@ class ScriptedDaemon:
                 return
             with connection, connection.makefile("rb") as lines:
                 self._talk(connection, lines.readline)
-            self.ended.set()
+                self.ended.set()
 
     def _talk(self, connection: socket.socket, next_line: Callable[[], bytes]) -> None:
         with suppress(OSError):

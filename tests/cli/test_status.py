@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 from joulewise.control.journal import JournalEntry, write_journal
 from joulewise.control.lease import hold
+from joulewise.control.lock import FileLock
 from joulewise.device.nvml_gpu import open_nvml
+from joulewise.domain.control import Holder
 from joulewise.domain.points import OperatingPoint
 from joulewise.simulator.fake_driver import FakeDriver
 from joulewise.simulator.fake_runner import open_fake_session_parts
@@ -80,7 +83,8 @@ def test_a_holder_is_named_with_what_it_has_touched(
         said = joulewise("status").out
 
     assert str(seen["holder"]).startswith("process ")
-    assert "SM clock" == seen["asked"]
+    assert (None, ("sm_clock_mhz",)) == (seen["asked"], tuple(seen["touched"]))
+    assert "SM clock" in said
     assert "1 of 1 GPU held" in said
 
 
@@ -89,7 +93,8 @@ def test_what_a_dead_holder_left_is_told_with_how_to_give_it_back(
 ) -> None:
     gpu = open_nvml("nvml:0", timer=driver.timer)
     left_journal(tmp_path / "state", gpu.uuid)
-    left_journal(tmp_path / "state", "GPU-0000")
+    # Of this one only the copy is left.
+    left_journal(tmp_path / "state", "GPU-0000").unlink()
     said = joulewise("status").out
     seen = joulewise("status", "--json").document
 
@@ -98,6 +103,43 @@ def test_what_a_dead_holder_left_is_told_with_how_to_give_it_back(
     elsewhere = seen["left_elsewhere"]
     assert isinstance(elsewhere, list)
     assert ["GPU-0000" in line for line in elsewhere] == [True]
+
+
+def test_a_living_holder_of_a_gpu_that_is_not_here_has_left_nothing(
+    joulewise: Joulewise, driver: FakeDriver, tmp_path: Path
+) -> None:
+    assert driver.now_s() > 0
+    journal = left_journal(tmp_path / "state", "GPU-0000")
+    lock = FileLock(journal.with_name("GPU-0000.lock"))
+    lock.acquire("a GPU", Holder(pid=os.getpid()))
+    try:
+        while_held = joulewise("status", "--json").document["left_elsewhere"]
+    finally:
+        lock.release()
+    after = joulewise("status", "--json").document["left_elsewhere"]
+
+    assert [] == while_held
+    assert isinstance(after, list)
+    assert 1 == len(after)
+
+
+def test_what_a_damaged_journal_leaves_open_is_told_and_is_no_clock_left_set(
+    joulewise: Joulewise, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FAKE_NVML_PRIV", "1")
+    gpu = open_nvml("nvml:0", timer=driver.timer)
+    journal = left_journal(tmp_path / "state", gpu.uuid)
+    for one in (journal, journal.with_name(f"{journal.name}.copy")):
+        one.write_text("{")
+    with hold(gpu, state_dir=tmp_path / "state"):
+        pass
+    seen = only_gpu(joulewise("status", "--json").document)
+    said = joulewise("status").out
+
+    assert seen["left_set"] is None
+    assert "a power limit may still be lowered" in str(seen["left_open"])
+    assert "may still be lowered" in " ".join(said.split())
+    assert "were left set" not in said
 
 
 def test_a_lock_of_somebody_else_shows_under_load(
@@ -109,10 +151,13 @@ def test_a_lock_of_somebody_else_shows_under_load(
     driver.set_knob(0, "other_process_count", 1)
     with runner.loop("gemm", run="load"):
         driver.timer.sleep(0.05)
-        doubts = only_gpu(joulewise("status", "--json").document)["doubts"]
+        caveats = only_gpu(joulewise("status", "--json").document)["caveats"]
+        said = joulewise("status").out
 
-    assert isinstance(doubts, list)
-    assert ["SimulatedDevice", "ForeignControl"] == [str(one).partition(":")[0] for one in doubts]
+    assert isinstance(caveats, list)
+    assert ["SimulatedDevice", "ForeignControl"] == [one["kind"] for one in caveats]
+    assert "SimulatedDevice" not in said
+    assert caveats[1]["seen"] in " ".join(said.split())
 
 
 def test_without_a_gpu_it_says_so(joulewise: Joulewise, driver: FakeDriver) -> None:

@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 from tests.daemon.running import GIVEN_BACK_S, PATIENCE_S, Talker, wait_until
 
-from joulewise.control.daemon.policy import DEFAULT_SOCKET_PATH, read_policy
+from joulewise.control.daemon.policy import read_policy
+from joulewise.control.daemon_socket import DEFAULT_SOCKET_PATH
 from joulewise.domain.points import OperatingPoint
 from joulewise.simulator.fake_driver import FakeDriver, loaded_driver
 

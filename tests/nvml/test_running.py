@@ -5,16 +5,22 @@ The command is a function here, so that the truth is read at its very ends.
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from tests.fake_nvml import DriverMaker
+from tests.hanging_gpu import HangingGpu
 from tests.nvml.works import WORKS
 
 from joulewise.domain.caveats import CaveatKind
-from joulewise.domain.errors import DeviceLost, InputError, NotSupported
+from joulewise.domain.errors import DeviceError, DeviceLost, InputError, NotSupported
 from joulewise.domain.ports import KernelRunner
 from joulewise.simulator.fake_driver import FakeDriver
 from joulewise.simulator.fake_runner import open_fake_session_parts
@@ -144,6 +150,72 @@ def test_a_gpu_that_is_lost_meanwhile_has_no_energy(make_driver: DriverMaker) ->
     assert (None, None) == (result.energy_j, lost.energy_j)
     assert isinstance(result.trouble, DeviceLost)
     assert fine.energy_j is not None
+
+
+def test_a_driver_that_hangs_meanwhile_is_not_waited_for(make_driver: DriverMaker) -> None:
+    make_driver(device_count=2, is_virtual_time=False)
+    fine, other = open_visible(("nvml:0", "nvml:1"))
+    hangs = HangingGpu(other)
+
+    def hang() -> int:
+        hangs.begin()
+        return 3
+
+    result = run_measured((fine, hangs), hang, patience_s=1.5)
+    hangs.end()
+
+    assert (3, None) == (result.code, result.energy_j)
+    assert result.gpus[0].energy_j is not None
+    assert "stopped answering meanwhile: its driver hangs" in str(result.gpus[1].trouble)
+
+
+def test_nothing_runs_where_a_driver_hangs_before(make_driver: DriverMaker) -> None:
+    make_driver(is_virtual_time=False)
+    hangs = HangingGpu(open_visible(("nvml:0",))[0])
+    hangs.begin()
+    ran: list[int] = []
+
+    with pytest.raises(DeviceError, match="does not answer: its driver hangs"):
+        run_measured((hangs,), lambda: ran.append(0) or 0, patience_s=0.1)
+
+    hangs.end()
+    assert [] == ran
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"])
+def test_who_waits_for_a_driver_that_hangs_can_be_ended(
+    make_driver: DriverMaker, name: str, fake_library: Path, tmp_path: Path
+) -> None:
+    driver = make_driver(is_virtual_time=False)
+    code = (
+        "import sys; from tests.hanging_gpu import HangingGpu; "
+        "from joulewise.workflow.command import Command; "
+        "from joulewise.workflow.hardware import open_visible; "
+        "from joulewise.workflow.running import run_measured; "
+        "gpu = HangingGpu(open_visible(('nvml:0',))[0]); command = Command(('true',)); "
+        "run = lambda: (command.run_alone(), gpu.begin(), print('over', flush=True))[0]; "
+        "run_measured((gpu,), run, patience_s=60)"
+    )
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(fake_library.parent),
+        "FAKE_NVML_STATE": str(driver.state_path),
+        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=environment,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    with process:
+        assert b"over\n" == process.stdout.readline()
+        process.send_signal(getattr(signal, name))
+        assert process.wait(20.0) != 0
 
 
 @pytest.mark.integration

@@ -11,19 +11,22 @@ from hypothesis import strategies as st
 from joulewise.control.daemon.messages import (
     LONGEST_LINE_BYTES,
     Alive,
+    Allowed,
     AnyAnswer,
     AnyQuestion,
     Applied,
     Apply,
+    AskedPoint,
     Beat,
     Ended,
     GpuState,
     Granted,
     Hello,
-    Offer,
+    May,
     Refused,
     Release,
     Released,
+    SeenCaveat,
     State,
     Status,
     Take,
@@ -46,6 +49,7 @@ questions: st.SearchStrategy[AnyQuestion] = st.one_of(
     st.builds(Hello, version=st.integers(0, 1_000_000), program=st.none() | texts),
     st.builds(Take, gpu=uuids),
     st.builds(Apply, gpu=uuids, sm_clock_mhz=clocks, mem_clock_mhz=clocks, power_limit_w=watts),
+    st.builds(May, gpu=uuids, sm_clock_mhz=clocks, mem_clock_mhz=clocks, power_limit_w=watts),
     st.builds(Release, gpu=uuids),
     st.just(Beat()),
     st.just(Status()),
@@ -57,25 +61,27 @@ states = st.builds(
     device=texts,
     is_simulated=st.booleans(),
     holder=st.none() | texts,
-    doubts=st.lists(texts, max_size=3).map(tuple),
+    asked=st.none()
+    | st.builds(AskedPoint, sm_clock_mhz=clocks, mem_clock_mhz=clocks, power_limit_w=watts),
+    caveats=st.lists(st.builds(SeenCaveat, kind=texts, seen=texts), max_size=3).map(tuple),
+    left_open=st.none() | texts,
+    is_answering=st.booleans(),
     is_lowered_idle=st.booleans(),
     power_w=watts,
 )
 answers: st.SearchStrategy[AnyAnswer] = st.one_of(
-    st.builds(
-        Welcome,
-        version=counts,
-        pid=counts,
-        beat_s=st.floats(0.0, 1e3),
-        offers=st.lists(
-            st.builds(Offer, gpu=uuids, name=texts, is_memory_lock_allowed=st.booleans())
-        ).map(tuple),
-    ),
+    st.builds(Welcome, version=counts, pid=counts, beat_s=st.floats(0.0, 1e3)),
     st.builds(Granted, gpu=uuids, found_limit_w=watts),
     st.builds(Applied, gpu=uuids),
+    st.builds(Allowed, gpu=uuids),
     st.builds(Released, gpu=uuids),
     st.just(Alive()),
-    st.builds(State, pid=counts, gpus=st.lists(states, max_size=2).map(tuple)),
+    st.builds(
+        State,
+        pid=counts,
+        gpus=st.lists(states, max_size=2).map(tuple),
+        problems=st.lists(texts, max_size=2).map(tuple),
+    ),
     st.builds(Refused, kind=texts, message=texts, hint=st.none() | texts),
     st.builds(Ended, gpu=uuids, why=texts),
 )
@@ -141,7 +147,7 @@ def test_a_question_with_one_byte_changed_is_read_or_refused_within_bounds(
 
     if is_question(bytes(line)):
         read = parse_question(bytes(line))
-        if isinstance(read, Apply):
+        if isinstance(read, Apply | May):
             assert all(
                 setting is None or 0 < setting <= 100_000
                 for setting in (read.sm_clock_mhz, read.mem_clock_mhz, read.power_limit_w)

@@ -10,7 +10,6 @@ from joulewise.control.daemon.peer import Peer
 from joulewise.control.daemon.policy import Policy, Rule, read_policy
 from joulewise.domain.errors import DeviceError, InputError, NotPermitted
 from joulewise.domain.points import KNOBS, ClockGrid, OperatingPoint, PowerLimitRange
-from joulewise.domain.ports import GpuIdentity
 
 GPUS = ("GPU-aaaa1111", "GPU-aaaa2222", "GPU-bbbb")
 SM_CLOCKS = (210, 600, 1005, 1410)
@@ -107,26 +106,6 @@ def test_one_more_rule_never_takes_anything_away(
     wider = Policy(rules=(*policy.rules, rule))
 
     assert is_let_through(wider, peer, gpu, point) >= is_let_through(policy, peer, gpu, point)
-
-
-@given(policies, peers, st.sampled_from(GPUS), points)
-def test_what_passes_was_offered(
-    policy: Policy, peer: Peer, gpu: str, point: OperatingPoint
-) -> None:
-    offer = policy.offer(
-        peer, GpuIdentity(spec=f"nvml:{gpu}", name="A100", uuid=gpu, is_simulated=True)
-    )
-
-    assert (offer is not None) == policy.may_lease(peer, gpu)
-    if offer is None or not is_let_through(policy, peer, gpu, point):
-        return
-    assert offer.is_memory_lock_allowed or point.mem_clock_mhz is None
-    if point.sm_clock_mhz is not None:
-        assert (offer.least_sm_clock_mhz or 0) <= point.sm_clock_mhz
-        assert point.sm_clock_mhz <= (offer.greatest_sm_clock_mhz or 10**6)
-    if point.power_limit_w is not None:
-        assert (offer.least_power_limit_w or 0.0) <= point.power_limit_w
-        assert point.power_limit_w <= (offer.greatest_power_limit_w or 1e6)
 
 
 WHOLE = b"""

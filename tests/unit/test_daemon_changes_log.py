@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from dataclasses import replace
 from typing import Any
 
 from joulewise.control.daemon.changes_log import ChangesLog, Refusals
@@ -46,6 +47,17 @@ def test_a_line_says_who_asked_for_what_and_what_came_of_it() -> None:
         "result": "set",
     } == change
     assert {"time", "event"} == set(stopped)
+
+
+def test_a_name_that_is_no_text_ends_no_log() -> None:
+    stream = io.StringIO()
+    log = ChangesLog(stream)
+    named = Client(replace(PEER, user="al\udce9e"), lambda _answer: None)
+    log.write("change", client=named, asked="1200/auto", result="set")
+    log.write("stopped")
+
+    assert log.close()
+    assert ["al?e", None] == [line.get("user") for line in lines_of(stream)]
 
 
 def test_refusals_of_one_user_that_come_in_a_flood_are_summed_up() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from joulewise.control.daemon.messages import error_of, refusal, shown, state_of
+from joulewise.control.daemon.messages import AskedPoint, SeenCaveat, error_of, refusal, shown, state_of
 from joulewise.control.daemon.peer import peer_of, process_descriptor
 from joulewise.control.daemon.serial_thread import SerialThread
 from joulewise.domain.caveats import Caveat, CaveatKind
@@ -57,7 +58,9 @@ def test_a_gpu_that_does_not_answer_has_no_readings() -> None:
     state = state_of(gpu)
 
     assert "process 7 (alice: a.py) through joulewised (process 8)" == state.holder
-    assert ("1200/auto", ("PowerCapped: half the time",)) == (state.asked, state.doubts)
+    assert AskedPoint(sm_clock_mhz=1200) == state.asked
+    assert (SeenCaveat(kind="PowerCapped", seen="half the time"),) == state.caveats
+    assert not state.is_answering
     assert (None, None, None) == (state.sm_clock_mhz, state.power_w, state.power_limit_w)
 
 
@@ -94,6 +97,39 @@ def test_the_end_of_a_process_shows_whichever_way_the_kernel_knows() -> None:
     os.close(descriptor)
 
     assert nobody is None
+
+
+# Leaves the connection to a child, and ends.
+HAND_ON = """
+import os, socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+if os.fork() == 0:
+    s.recv(1)
+os._exit(0)
+"""
+
+
+@linux
+def test_who_has_the_number_of_a_peer_that_ended_is_not_taken_for_it() -> None:
+    with tempfile.TemporaryDirectory(prefix="jw") as name, socket.socket(socket.AF_UNIX) as here:
+        path = str(Path(name) / "s")
+        here.bind(path)
+        here.listen()
+        process = subprocess.Popen([sys.executable, "-c", HAND_ON, path])
+        accepted, _ = here.accept()
+        process.wait()
+        with accepted:
+            try:
+                # Such as this living process, had the kernel given that number to it.
+                descriptor = process_descriptor(accepted, os.getpid())
+            except ProcessLookupError:
+                return
+    assert descriptor is not None
+    readable, _, _ = select.select([descriptor], [], [], 0)
+    os.close(descriptor)
+
+    assert [descriptor] == readable
 
 
 def test_a_thread_does_one_thing_after_the_other_and_hands_back_errors() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.doctor_cases import DRIVER, ROOT, RTX_3080_TI, finding
 
-from joulewise.control.journal import JournalEntry, write_journal
+from joulewise.control.journal import JournalEntry, tell_damage, write_journal
 from joulewise.domain.errors import DeviceLost
 from joulewise.domain.points import KnobState
 from joulewise.workflow.diagnosis import SeenGpu, diagnose
@@ -26,10 +27,12 @@ from joulewise.workflow.lease_findings import (
 UUID = "GPU-4ad1c0de-0000-4000-8000-000000000001"
 HOLD = """
 import os, sys
+from joulewise.control.lock import name_holder
+from joulewise.domain.control import Holder
 from joulewise.store.lock import lock_exclusively
 file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
 assert lock_exclusively(file)
-os.write(file, f"{os.getpid()}\\n".encode())
+name_holder(file, Holder(pid=os.getpid()))
 print("ready", flush=True)
 sys.stdin.read()
 """
@@ -115,8 +118,8 @@ def test_what_a_damaged_journal_leaves_open_is_told_until_somebody_has_looked(
     found = only(lease_trace(UUID, environment))
 
     assert "a damaged journal, undone as far as could be told" == found.seen
-    assert f"then remove {kept}" in str(found.helps)
-    kept.unlink()
+    assert f"It is kept as {kept}: joulewise restore tells this once" in str(found.helps)
+    assert "may still be lowered" in str(tell_damage(tmp_path / f"{UUID}.journal.json"))
     assert () == lease_findings(lease_trace(UUID, environment))
 
 
@@ -138,14 +141,16 @@ def test_a_guard_process_that_gives_back_for_a_dead_holder_is_told(
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     assert holder.poll() is None
-    (tmp_path / f"{UUID}.lock").write_text(f"process {dead.pid} (bob)\n{dead.pid}\n")
+    leave_journal(tmp_path)
+    lock = tmp_path / f"{UUID}.lock"
+    fields = json.loads(lock.read_bytes())
+    lock.write_text(json.dumps({**fields, "pid": dead.pid, "lock_pid": dead.pid}))
 
     found = only(lease_trace(UUID, environment))
 
-    assert (
-        f"held by process {dead.pid} (bob), which ended, and whose clocks are being given back"
-        == found.seen
-    )
+    said = f"(SM clock, power limit), being given back by the guard of process {dead.pid}"
+    assert f"left set by process 4711 {said}" == found.seen
+    assert str(found.helps).startswith("Being given back by the guard of process ")
 
 
 def test_a_dead_process_holds_nothing(

@@ -22,6 +22,7 @@ LOW = OperatingPoint(sm_clock_mhz=1005)
 NOTHING: frozenset[EventReason] = frozenset()
 IDLE = frozenset({EventReason.GPU_IDLE})
 CAPPED = frozenset({EventReason.POWER_CAP})
+SYNCED = frozenset({EventReason.SYNC_BOOST})
 
 
 def reading(  # noqa: PLR0913 - what a reading may differ in
@@ -115,6 +116,36 @@ def test_an_idle_gap_between_readings_above_the_lock_does_not_hide_them() -> Non
     assert frozenset({"sm_clock_mhz"}) == last.taken_over
 
 
+@pytest.mark.parametrize("clock_mhz", [1500, 600])
+def test_what_was_seen_before_a_long_rest_is_no_evidence_any_more(clock_mhz: int) -> None:
+    """A reading under load, 50 at rest, and so on: none of them belong together."""
+    times_s = [2.0 + n for n in range(51 * 4)]
+    samples = [
+        reading(time_s, 210, reasons=IDLE) if n % 51 else reading(time_s, clock_mhz)
+        for n, time_s in enumerate(times_s)
+    ]
+
+    assert {Drift()} == set(watched(samples))
+
+
+def test_readings_in_a_row_count_however_seldom_they_are_taken() -> None:
+    *_, last = watched(reading(2 + 60 * n, 1500) for n in range(3))
+
+    assert frozenset({"sm_clock_mhz"}) == last.taken_over
+
+
+def test_a_gpu_at_rest_proves_nothing_by_a_high_clock() -> None:
+    seen = watched(reading(2 + n, 1500, reasons=IDLE) for n in range(5))
+
+    assert [Drift()] * 5 == seen
+
+
+def test_sync_boost_is_told_in_its_own_words() -> None:
+    *_, last = watched(reading(2 + n, 900, reasons=SYNCED) for n in range(4))
+
+    assert "sync boost held the clock down" in last.caveats[0].seen
+
+
 def test_a_memory_clock_above_its_lock_is_taken_over_too() -> None:
     point = OperatingPoint(mem_clock_mhz=5001)
     *_, last = watched((reading(2 + n, 1905, mem_clock_mhz=9501) for n in range(3)), point)
@@ -138,11 +169,11 @@ def test_a_clock_that_never_reached_the_lock_is_not_held() -> None:
 
 
 def test_a_reason_that_no_other_doubt_stands_for_is_named() -> None:
-    reasons = frozenset({EventReason.SYNC_BOOST})
+    reasons = frozenset({EventReason.HW_SLOWDOWN})
     *_, last = watched(reading(2 + n, 600, reasons=reasons) for n in range(3))
 
     assert [CaveatKind.CLOCK_NOT_HELD] == kinds(last)
-    assert "SyncBoost" in last.caveats[0].seen
+    assert "HwSlowdown" in last.caveats[0].seen
 
 
 def test_a_device_that_does_not_tell_why_is_judged_only_above_the_lock() -> None:
@@ -158,6 +189,7 @@ def test_a_device_that_does_not_tell_why_is_judged_only_above_the_lock() -> None
         ([reading(2 + n, 900, reasons=CAPPED) for n in range(4)], CaveatKind.POWER_CAPPED),
         ([reading(2 + n, 900, capped_s=0.5 * n) for n in range(4)], CaveatKind.POWER_CAPPED),
         ([reading(2 + n, 900, hot_s=0.5 * n) for n in range(4)], CaveatKind.THERMALLY_THROTTLED),
+        ([reading(2 + n, 900, reasons=SYNCED) for n in range(4)], CaveatKind.CLOCK_NOT_HELD),
     ],
 )
 def test_what_the_device_says_holds_the_clock_down_is_told_and_nothing_else(

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.clock_judgement import CAUSES, HEAT, POWER_LIMIT
 from joulewise.domain.measurement import EventReason, GpuSample
 from joulewise.domain.points import AUTO, ClockGrid, OperatingPoint, PowerLimitRange
 from joulewise.measure.clocks import (
@@ -14,7 +15,7 @@ from joulewise.measure.clocks import (
     foreign_limit,
     held_sm_clock_mhz,
 )
-from joulewise.measure.held_down import CAUSES, HEAT, POWER_LIMIT, held_down, unexplained
+from joulewise.measure.held_down import held_down, unexplained
 
 GRID = ClockGrid(
     sm_clocks_mhz=tuple(range(210, 2101, 15)),

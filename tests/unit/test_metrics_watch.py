@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -10,18 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.watched_gpu import WatchedGpu, left_behind
 
+from joulewise.control.journal import JournalEntry, damaged_journal, write_journal
 from joulewise.control.lease import hold
+from joulewise.control.lock import FileLock, Kind
 from joulewise.domain.control import ControlledGpu, Holder
 from joulewise.domain.errors import DeviceLost
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.ports import Timer
-from joulewise.store.lock import lock_exclusively
-from joulewise.workflow.lease_findings import lease_trace
-from joulewise.workflow.metrics import FRESH_S, GpuPlace, GpuWatch, holder_of, with_lease
+from joulewise.workflow.metrics import FRESH_S, GpuPlace, GpuWatch, with_lease
 
 
 class SteppedTimer:
@@ -228,41 +227,76 @@ def test_who_may_not_look_into_the_folder_of_leases_tells_nothing_of_them(
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-@given(
-    st.builds(
-        Holder,
-        pid=st.integers(1, 4_194_304),
-        user=st.from_regex(r"[a-z0-9_-]{1,16}", fullmatch=True),
-        command=st.none() | st.text(min_size=1, max_size=40),
-        daemon_pid=st.none() | st.integers(1, 4_194_304),
-    )
-)
-def test_a_holder_is_read_from_its_words(holder: Holder) -> None:
-    assert holder == holder_of(holder.text)
-
-
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere every process counts as alive")
-def test_a_dead_holder_is_named_while_its_clocks_are_given_back(tmp_path: Path) -> None:
-    descriptor = os.open(tmp_path / "GPU-1.lock", os.O_RDWR | os.O_CREAT)
-    try:
-        assert lock_exclusively(descriptor)
-        # No process has this number: Linux gives four millions of them.
-        os.write(descriptor, b"process 4242 (alice: train.py)\n999999999\n")
-        said = lease_trace("GPU-1", {"JOULEWISE_STATE_DIR": str(tmp_path)}).holder
-    finally:
-        os.close(descriptor)
+@pytest.mark.parametrize(
+    ("kind", "lock_pid"), [(Kind.GUARD, os.getpid()), (Kind.HOLDER, 999999999)], ids=str
+)
+def test_what_a_guard_process_gives_back_counts_as_left_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, lock_pid: int
+) -> None:
+    """Of a holder that ended, or of one that lives and was refused at the end."""
+    monkeypatch.setenv("JOULEWISE_STATE_DIR", str(tmp_path))
+    leave_journal(tmp_path, "GPU-1")
+    lock = FileLock(tmp_path / "GPU-1.lock")
+    lock.acquire("it", Holder(pid=4242, user="alice", command="train.py"))
+    fields = json.loads((tmp_path / "GPU-1.lock").read_bytes())
+    fields |= {"kind": kind.value, "lock_pid": lock_pid}
+    (tmp_path / "GPU-1.lock").write_text(json.dumps(fields), encoding="utf-8")
+    seen = with_lease(known("GPU-1"))
+    lock.release()
 
-    assert said is not None
-    assert "which ended" in said
-    assert holder_of(said) == Holder(pid=4242, user="alice", command="train.py")
+    assert seen.holder is None
+    said = "Being given back by the guard of process 4242 (alice: train.py). "
+    assert str(seen.left_set).startswith(said)
 
 
-@pytest.mark.parametrize("text", ["", "another process", "process", "process x (alice)"])
-def test_words_that_name_no_process_are_no_holder(text: str) -> None:
-    assert holder_of(text) is None
+def test_no_program_can_pass_for_the_idle_policy_or_hide_who_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOULEWISE_STATE_DIR", str(tmp_path))
+    posing = Holder(pid=4242, user="joulewised", command="idle policy) through joulewised\n(")
+    idle = replace(posing, is_idle_policy=True)
+    seen = []
+    for holder in (posing, idle):
+        lock = FileLock(tmp_path / "GPU-1.lock")
+        lock.acquire("it", holder)
+        seen.append(with_lease(known("GPU-1")))
+        lock.release()
+
+    assert [posing, idle] == [one.holder for one in seen]
+    assert [False, True] == [one.is_lowered_idle for one in seen]
 
 
-def test_what_lowers_idle_clocks_is_known_by_its_name() -> None:
-    holder = holder_of("process 7 (joulewised: idle policy)")
+def test_a_holder_in_the_words_of_an_older_joulewise_is_there_but_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOULEWISE_STATE_DIR", str(tmp_path))
+    lock = FileLock(tmp_path / "GPU-1.lock")
+    lock.acquire("it", Holder(pid=1))
+    (tmp_path / "GPU-1.lock").write_text("process 7 (joulewised: idle policy)\n7\n")
+    seen = with_lease(known("GPU-1"))
+    lock.release()
 
-    assert holder == Holder(pid=7, user="joulewised", command="idle policy")
+    assert (None, False, False) == (seen.holder, seen.is_control_known, seen.is_lowered_idle)
+
+
+def test_a_damaged_journal_leaves_no_clocks_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOULEWISE_STATE_DIR", str(tmp_path))
+    damaged_journal(tmp_path / "GPU-1.journal.json").write_bytes(b"{")
+    seen = with_lease(known("GPU-1"))
+
+    assert seen.left_set is None
+    assert "a power limit may still be lowered" in str(seen.left_open)
+
+
+def known(uuid: str) -> ControlledGpu:
+    return ControlledGpu(uuid=uuid, name="GPU", device="nvml:0", is_simulated=True)
+
+
+def leave_journal(folder: Path, uuid: str) -> None:
+    entry = JournalEntry(
+        device="nvml:0", device_name="GPU", uuid=uuid, holder="it", touched=("sm_clock_mhz",)
+    )
+    write_journal(folder / f"{uuid}.journal.json", entry)

@@ -10,7 +10,6 @@ from joulewise.control.daemon.peer import Peer
 from joulewise.control.daemon.policy import Policy, Rule
 from joulewise.domain.errors import NotPermitted, NotSupported
 from joulewise.domain.points import AUTO, ClockGrid, OperatingPoint, PowerLimitRange
-from joulewise.domain.ports import GpuIdentity
 
 GPU = "GPU-4ad17c2e-0000-1111-2222-333344445555"
 OTHER_GPU = "GPU-77777777-0000-1111-2222-333344445555"
@@ -208,6 +207,14 @@ def test_a_refusal_names_the_bound_the_rule_and_the_file() -> None:
     )
 
 
+def test_a_refusal_by_the_rule_of_no_file_names_no_number_in_it() -> None:
+    always = Rule(uids=frozenset({1001}), is_built_in=True)
+    policy = Policy(rules=(Rule(uids=frozenset({9})), always))
+
+    with pytest.raises(NotPermitted, match="here: what always holds for root has allow_memory"):
+        policy.check(ALICE, GPU, OperatingPoint(mem_clock_mhz=5001), GRID)
+
+
 def test_a_clock_that_the_device_does_not_list_is_refused_with_its_neighbours() -> None:
     with pytest.raises(NotSupported, match="SM clock 1000 MHz") as caught:
         one(Rule(uids=frozenset({1001}))).check(ALICE, GPU, sm(1000), GRID)
@@ -241,37 +248,6 @@ def test_a_device_without_power_limits_or_memory_clocks_takes_none() -> None:
         policy.check(ALICE, GPU, OperatingPoint(power_limit_w=200.0), bare)
     with pytest.raises(NotSupported, match="memory clock 5001 MHz"):
         policy.check(ALICE, GPU, OperatingPoint(mem_clock_mhz=5001), bare)
-
-
-def identity(uuid: str = GPU) -> GpuIdentity:
-    return GpuIdentity(spec=f"nvml:{uuid}", name="A100", uuid=uuid, is_simulated=True)
-
-
-def test_an_offer_has_the_widest_bounds_of_the_rules_that_apply() -> None:
-    policy = Policy(
-        rules=(
-            Rule(uids=frozenset({1001}), min_sm_clock_mhz=600, max_sm_clock_mhz=1005),
-            Rule(
-                gids=frozenset({2000}),
-                min_sm_clock_mhz=210,
-                max_sm_clock_mhz=600,
-                min_power_limit_w=150.0,
-                is_memory_lock_allowed=True,
-            ),
-            Rule(uids=frozenset({1002})),
-        )
-    )
-
-    offer = policy.offer(ALICE, identity())
-
-    assert offer is not None
-    assert (GPU, "A100", True) == (offer.gpu, offer.name, offer.is_memory_lock_allowed)
-    assert (210, 1005) == (offer.least_sm_clock_mhz, offer.greatest_sm_clock_mhz)
-    assert (None, None) == (offer.least_power_limit_w, offer.greatest_power_limit_w)
-
-
-def test_who_may_not_hold_a_gpu_is_not_offered_it() -> None:
-    assert one(Rule(uids=frozenset({1001}))).offer(STRANGER, identity()) is None
 
 
 def test_memory_locks_are_opened_where_any_rule_about_the_gpu_allows_them() -> None:

@@ -104,17 +104,23 @@ def test_every_field_is_read(tmp_path: Path) -> None:
             max_power_limit_w=350.5,
         ),
         Rule(uids=frozenset({7})),
+        ALWAYS,
     )
     assert str(tmp_path / "joulewised.toml") == policy.file
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "[daemon]\nsample_period_s = 1\n"])
-def test_a_file_without_allow_lets_in_root_and_the_own_user_alone(
+ALWAYS = Rule(uids=frozenset({0, os.geteuid()}), is_built_in=True)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing\n", "[daemon]\nsample_period_s = 1\n", "allow = []\n"]
+)
+def test_a_file_that_allows_nobody_lets_in_root_and_the_own_user_alone(
     tmp_path: Path, text: str
 ) -> None:
     policy = read_policy(written(tmp_path, text))
 
-    assert policy.rules == (Rule(uids=frozenset({0, os.geteuid()})),)
+    assert policy.rules == (ALWAYS,)
     assert policy.idle is None
     assert policy.settings == DaemonSettings()
     assert default_state_dir() == policy.settings.state_dir
@@ -126,13 +132,18 @@ def test_without_a_file_in_the_usual_place_the_same_holds() -> None:
 
     policy = read_policy(None)
 
-    assert policy.rules == (Rule(uids=frozenset({0, os.geteuid()})),)
+    assert policy.rules == (ALWAYS,)
     assert policy.file is None
     assert not policy.may_lease(Peer(pid=1, uid=4001, gids=frozenset({0})), "GPU-1")
 
 
-def test_an_empty_list_of_rules_lets_in_nobody(tmp_path: Path) -> None:
-    assert () == read_policy(written(tmp_path, "allow = []\n")).rules
+def test_rules_about_others_take_nothing_from_root_and_the_own_user(tmp_path: Path) -> None:
+    policy = read_policy(written(tmp_path, "[[allow]]\nusers = [4001]\ngpus = ['GPU-1']\n"))
+
+    for uid in (0, os.geteuid()):
+        assert policy.may_lease(Peer(pid=1, uid=uid, gids=frozenset()), "GPU-2")
+    assert not policy.may_lease(Peer(pid=1, uid=4001, gids=frozenset({0})), "GPU-2")
+    assert (4001,) == tuple(policy.rules[0].uids)
 
 
 def test_the_lowest_clock_is_the_default_of_the_idle_policy(tmp_path: Path) -> None:
@@ -144,7 +155,7 @@ def test_a_named_twice_user_or_rule_is_as_one(tmp_path: Path) -> None:
     name, uid = OWN_USER.pw_name, OWN_USER.pw_uid
     policy = read_policy(written(tmp_path, f'[[allow]]\nusers = ["{name}", {uid}, "{name}"]\n'))
 
-    assert policy.rules == (Rule(uids=frozenset({uid})),)
+    assert policy.rules == (Rule(uids=frozenset({uid})), ALWAYS)
 
 
 @pytest.mark.parametrize(

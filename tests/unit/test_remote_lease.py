@@ -343,8 +343,8 @@ def _serve_in_pieces(connection: socket.socket, said: bytes, cuts: list[int]) ->
             if b"hello" in line:
                 connection.sendall(encode(usual_answer(Hello(version=1))))
                 continue
-            starts = [0, *cuts]
-            for start, stop in zip(starts, [*cuts, len(said)], strict=True):
+            stops = [*(cut for cut in cuts if cut < len(said)), len(said)]
+            for start, stop in zip([0, *stops], stops, strict=False):
                 connection.sendall(said[start:stop])
 
 

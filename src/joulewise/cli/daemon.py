@@ -120,7 +120,7 @@ def _check_metrics(listen: str | None) -> None:
 def _said(checked: CheckedDaemon) -> Iterator[str]:
     """What the daemon would do, line by line."""
     policy, settings = checked.policy, checked.policy.settings
-    yield f"policy: {policy.file or 'no file, so root and this account alone may set clocks'}"
+    yield f"policy: {policy.file or 'no file'}"
     yield f"socket: {settings.socket}"
     yield f"state folder: {settings.state_dir}"
     yield f"metrics: {settings.metrics_listen or 'not served'}"
@@ -130,11 +130,11 @@ def _said(checked: CheckedDaemon) -> Iterator[str]:
         numbers = ", ".join(map(str, checked.rules_of(gpu)))
         yield f"GPU {gpu.device}: {gpu.name}{simulated}"
         yield f"  takes {_taken(gpu.grid)}"
-        yield f"  rules: {numbers or 'none, so that nobody may set its clocks'}"
+        yield f"  rules: {numbers or 'none'}"
     for line in checked.silent:
         yield f"left out: {line}"
     for number, rule in enumerate(policy.rules, start=1):
-        yield f"rule {number}: {_rule(rule)}"
+        yield f"{'always' if rule.is_built_in else f'rule {number}'}: {_rule(rule)}"
 
 
 def _idle(idle: IdleSettings | None) -> str:

@@ -6,8 +6,9 @@ import socket
 import time
 from pathlib import Path
 
-from joulewise.domain.errors import DeviceError, InputError, JoulewiseError, NotPermitted
+from joulewise.domain.errors import BusyError, DeviceError, InputError, JoulewiseError, NotPermitted
 
+DEFAULT_SOCKET_PATH = Path("/run/joulewise/joulewised.sock")
 LOOK_AT_LOG = "Look at its log: journalctl -u joulewised."
 """What helps where the daemon does not do as expected."""
 _CONNECT_S = 2.0
@@ -19,7 +20,7 @@ def connected_socket(path: Path) -> socket.socket | None:
 
     Raises:
         NotPermitted: this account may not use it.
-        DeviceError: who listens there accepts nobody.
+        BusyError: who listens there accepts nobody for a while.
         InputError: the path cannot be that of a socket.
     """
     if not hasattr(socket, "AF_UNIX"):
@@ -60,7 +61,7 @@ def _unreachable(path: Path, error: OSError) -> JoulewiseError:
             hint="Ask who runs the machine for it, or set JOULEWISE_SOCKET=off to do without.",
         )
     if isinstance(error, BlockingIOError | TimeoutError):
-        return DeviceError(
+        return BusyError(
             f"joulewised at {path} has accepted no connection for {_CONNECT_S:g} s",
             hint=f"{LOOK_AT_LOG} JOULEWISE_SOCKET=off does without it.",
         )

@@ -13,6 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.clock_judgement import (
+    CAUSES,
+    NEGLIGIBLE_RATIO,
+    grid_step_mhz,
+    held_down_ratio,
+    is_clearly_low,
+    is_loaded,
+    is_named_idle,
+    is_other_limit,
+    limit_to_be_w,
+)
 from joulewise.domain.measurement import EventReason, GpuSample
 from joulewise.domain.points import ClockGrid, OperatingPoint
 
@@ -21,11 +32,9 @@ SETTLE_S = 1.0
 _FEWEST_COUNT = 3
 """So many readings in a row have to agree before anything is said."""
 _WINDOW_COUNT = 10
-_NEGLIGIBLE_RATIO = 0.01
-_LIMIT_WITHIN_W = 0.5
 _READ_WITHIN_RATIO = 0.01
-# Boards that list clocks beyond what they ever take up reach about nine tenths of the highest.
-_CLEARLY_BELOW_RATIO = 0.8
+# A GPU at rest tells nothing of a lock, so what was seen before a longer rest is old evidence.
+_LONGEST_REST_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +52,30 @@ class Drift:
 
 
 @dataclass(slots=True)
+class _Row:
+    """Readings under load that agree: one after the other, or with a short rest in between."""
+
+    agreeing_count: int = 0
+    _seen_count: int = 0
+    _last_s: float = 0.0
+
+    def add(self, number: int, time_s: float) -> None:
+        """One more, which was the so-many-th of all readings."""
+        is_next = number == self._seen_count + 1 or time_s - self._last_s <= _LONGEST_REST_S
+        self.agreeing_count = self.agreeing_count + 1 if is_next else 1
+        self._seen_count, self._last_s = number, time_s
+
+    def clear(self) -> None:
+        """A reading under load that says otherwise."""
+        self.agreeing_count = 0
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether so many agree that something may be said."""
+        return self.agreeing_count >= _FEWEST_COUNT
+
+
+@dataclass(slots=True)
 class _Clock:
     """One clock domain: what was asked of it, and how the last readings lay to that."""
 
@@ -52,8 +85,8 @@ class _Clock:
     listed_mhz: tuple[int, ...]
     slack_mhz: float
     """So far a reading may lie off the clock asked and still be it."""
-    above_count: int = 0
-    below_count: int = 0
+    above: _Row = field(default_factory=_Row)
+    below: _Row = field(default_factory=_Row)
     held_count: int = 0
     seen_mhz: int | None = None
     reasons: frozenset[EventReason] = field(default_factory=frozenset)
@@ -78,7 +111,7 @@ class DriftWatch:
         self._from_s = asked_s + SETTLE_S
         sm, memory = grid.sm_clocks_mhz, grid.known_mem_clocks_mhz
         # Boards dither by a step of the grid; memory clocks are few and stand still.
-        step_mhz = _step_mhz(point.sm_clock_mhz or 0, sm)
+        step_mhz = grid_step_mhz(point.sm_clock_mhz or 0, sm)
         read_mhz = _READ_WITHIN_RATIO * (point.mem_clock_mhz or 0)
         self._sm = _Clock("sm_clock_mhz", "SM clock", point.sm_clock_mhz, sm, step_mhz)
         self._memory = _Clock(
@@ -89,12 +122,14 @@ class DriftWatch:
         self._taken_over: set[str] = set()
         self._told: set[tuple[CaveatKind, str]] = set()
         self._limit_count = 0
+        self._reading_count = 0
 
     def feed(self, sample: GpuSample) -> Drift:
         """Judge the next reading; one that was taken too early after the request says nothing."""
         if sample.time_s < self._from_s:
             return Drift()
         self._recent.append(sample)
+        self._reading_count += 1
         held_down = _held_down(self._recent)
         excused = {topic for topic, _ in held_down}
         found = [
@@ -114,28 +149,20 @@ class DriftWatch:
     def _judge_limit(self, sample: GpuSample) -> list[tuple[str, Caveat]]:
         """ForeignControl where another power limit is in force than the one asked for or found."""
         knob = "power_limit_w"
-        wanted_w, limit_w = self._wanted_limit_w(), sample.power_limit_w
-        if wanted_w is None or limit_w is None or abs(limit_w - wanted_w) <= _LIMIT_WITHIN_W:
+        wanted_w, limit_w = limit_to_be_w(self._point, self._grid), sample.power_limit_w
+        if wanted_w is None or limit_w is None or not is_other_limit(limit_w, wanted_w):
             self._limit_count = 0
             return []
         self._limit_count += 1
         if self._limit_count < _FEWEST_COUNT:
             return []
         asked_w = self._point.power_limit_w
-        if asked_w is not None and limit_w > asked_w + _LIMIT_WITHIN_W:
+        if asked_w is not None and limit_w > asked_w and is_other_limit(limit_w, asked_w):
             # In force is the lowest of all limits, so ours is set no longer.
             self._taken_over.add(knob)
         which = "asked for" if asked_w == wanted_w else "found"
         seen = f"a power limit of {limit_w:g} W is in force, not the {wanted_w:g} W {which}"
         return [(knob, Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=seen))]
-
-    def _wanted_limit_w(self) -> float | None:
-        """The power limit that is in force where nobody else has touched it since."""
-        limits, asked_w = self._grid.power_limits, self._point.power_limit_w
-        if limits is None:
-            return asked_w
-        usual_w = limits.found_w if limits.enforced_w is None else limits.enforced_w
-        return usual_w if asked_w is None else min(asked_w, usual_w)
 
     def _judge_clock(
         self, clock: _Clock, read_mhz: int | None, sample: GpuSample, excused: set[str]
@@ -147,17 +174,17 @@ class DriftWatch:
         if clock.asked_mhz is None:
             caveat = self._below_auto(clock, read_mhz, sample, excused)
         else:
-            is_asleep = self._memory.asked_mhz is None and _is_low(
-                sample.mem_clock_mhz, self._memory
+            is_asleep = self._memory.asked_mhz is None and is_clearly_low(
+                sample.mem_clock_mhz, self._memory.listed_mhz
             )
             is_excused = bool(excused) or (is_asleep and not sample.other_process_count)
-            _count(clock, read_mhz, sample, is_excused=is_excused)
+            self._count(clock, read_mhz, sample, is_excused=is_excused)
             caveat = self._beside_asked(clock, clock.asked_mhz)
         return [] if caveat is None else [(clock.knob, caveat)]
 
     def _beside_asked(self, clock: _Clock, asked_mhz: int) -> Caveat | None:
         """Above the lock: somebody else set another one. Below it: what can be told."""
-        if clock.above_count >= _FEWEST_COUNT:
+        if clock.above.is_enough:
             self._taken_over.add(clock.knob)
             self._foreign[clock.knob] = Caveat(
                 kind=CaveatKind.FOREIGN_CONTROL,
@@ -166,7 +193,7 @@ class DriftWatch:
             )
         if clock.knob in self._taken_over:
             return self._foreign[clock.knob]
-        if clock.below_count < _FEWEST_COUNT:
+        if not clock.below.is_enough:
             return None
         words = f"the {clock.name} runs at {clock.seen_mhz} MHz, below the {asked_mhz} MHz asked"
         if clock.reasons:
@@ -183,16 +210,17 @@ class DriftWatch:
     ) -> Caveat | None:
         """A clock left to the driver, far below its highest under load: probably a lock."""
         highest = max(clock.listed_mhz, default=0)
-        if not _is_low(read_mhz, clock):
-            clock.below_count = 0
+        if not is_clearly_low(read_mhz, clock.listed_mhz):
+            clock.below.clear()
             return None
         # A low memory clock that was asked for holds the SM clock down on some boards.
-        is_memory_low = clock is self._sm and _is_low(self._memory.asked_mhz, self._memory)
+        memory = self._memory
+        is_memory_low = clock is self._sm and is_clearly_low(memory.asked_mhz, memory.listed_mhz)
         is_told = bool(excused) or is_memory_low or bool(sample.event_reasons)
-        if is_told or not _is_busy(sample) or not sample.other_process_count:
+        if is_told or not is_loaded(sample) or not sample.other_process_count:
             return None
-        clock.below_count += 1
-        if clock.below_count < _FEWEST_COUNT:
+        clock.below.add(self._reading_count, sample.time_s)
+        if not clock.below.is_enough:
             return None
         return Caveat(
             kind=CaveatKind.FOREIGN_CONTROL,
@@ -200,66 +228,26 @@ class DriftWatch:
             f"its highest ({highest} MHz), while nothing holds it down",
         )
 
-
-def _count(clock: _Clock, read_mhz: int, sample: GpuSample, *, is_excused: bool) -> None:
-    """Sort one reading into above, held and below; an idle GPU tells only of what is above."""
-    asked_mhz = clock.asked_mhz or 0
-    if read_mhz > asked_mhz + clock.slack_mhz:
-        clock.above_count, clock.below_count = clock.above_count + 1, 0
-        return
-    if not _is_busy(sample):
-        return
-    clock.above_count = 0
-    if read_mhz >= asked_mhz - clock.slack_mhz:
-        clock.held_count, clock.below_count = clock.held_count + 1, 0
-    elif is_excused:
-        clock.below_count = 0
-    else:
-        clock.below_count += 1
-        clock.reasons = sample.event_reasons or frozenset()
-
-
-def _is_busy(sample: GpuSample) -> bool:
-    """Whether the GPU works for all that the driver says; not where it does not tell.
-
-    A screen alone keeps a GPU from being called idle at times, at whatever clocks; what computes
-    on it makes the driver clock it up. So where a free clock is low, somebody has to compute.
-    """
-    reasons = sample.event_reasons
-    return reasons is not None and EventReason.GPU_IDLE not in reasons
-
-
-def _is_low(read_mhz: int | None, clock: _Clock) -> bool:
-    highest = max(clock.listed_mhz, default=0)
-    return read_mhz is not None and read_mhz < _CLEARLY_BELOW_RATIO * highest
-
-
-def _step_mhz(clock_mhz: int, listed_mhz: Sequence[int]) -> int:
-    """Distance to the nearest other listed clock; 0 for a list of one."""
-    return min((abs(clock_mhz - other) for other in listed_mhz if other != clock_mhz), default=0)
-
-
-# What holds a clock down: the counter of seconds, the reasons, the doubt and its words.
-_CAUSES = (
-    (
-        "power_capped_s",
-        frozenset({EventReason.POWER_CAP}),
-        CaveatKind.POWER_CAPPED,
-        "the power limit",
-    ),
-    (
-        "power_braked_s",
-        frozenset({EventReason.POWER_BRAKE}),
-        CaveatKind.POWER_CAPPED,
-        "the power brake of the machine",
-    ),
-    (
-        "thermally_throttled_s",
-        frozenset({EventReason.SW_THERMAL, EventReason.HW_THERMAL}),
-        CaveatKind.THERMALLY_THROTTLED,
-        "heat",
-    ),
-)
+    def _count(self, clock: _Clock, read_mhz: int, sample: GpuSample, *, is_excused: bool) -> None:
+        """Sort one reading into above, held and below; a GPU at rest tells nothing."""
+        if is_named_idle(sample):
+            return
+        asked_mhz, number = clock.asked_mhz or 0, self._reading_count
+        if read_mhz > asked_mhz + clock.slack_mhz:
+            clock.above.add(number, sample.time_s)
+            clock.below.clear()
+            return
+        clock.above.clear()
+        if not is_loaded(sample):
+            return
+        if read_mhz >= asked_mhz - clock.slack_mhz:
+            clock.held_count += 1
+            clock.below.clear()
+        elif is_excused:
+            clock.below.clear()
+        else:
+            clock.below.add(number, sample.time_s)
+            clock.reasons = sample.event_reasons or frozenset()
 
 
 def _held_down(samples: Sequence[GpuSample]) -> list[tuple[str, Caveat]]:
@@ -267,21 +255,10 @@ def _held_down(samples: Sequence[GpuSample]) -> list[tuple[str, Caveat]]:
     if len(samples) < _FEWEST_COUNT:
         return []
     found = []
-    for counter, reasons, kind, words in _CAUSES:
-        share = _share(samples, counter, reasons)
-        if share > _NEGLIGIBLE_RATIO:
-            duration_s = samples[-1].time_s - samples[0].time_s
-            seen = f"{words} held the clock down for {share:.0%} of {duration_s:.0f} s"
-            found.append((counter, Caveat(kind=kind, seen=seen)))
+    duration_s = samples[-1].time_s - samples[0].time_s
+    for cause in CAUSES:
+        share = held_down_ratio(samples, cause)
+        if share > NEGLIGIBLE_RATIO:
+            seen = f"{cause.words} for {share:.0%} of {duration_s:.0f} s"
+            found.append((cause.words, Caveat(kind=cause.kind, seen=seen, advice=cause.advice)))
     return found
-
-
-def _share(samples: Sequence[GpuSample], counter: str, reasons: frozenset[EventReason]) -> float:
-    """By the device's own counter where it has one, else by the readings that name a reason."""
-    first, last = samples[0], samples[-1]
-    before_s, after_s = getattr(first, counter), getattr(last, counter)
-    duration_s = last.time_s - first.time_s
-    if before_s is not None and after_s is not None and duration_s > 0:
-        return float(min(1.0, max(0.0, (after_s - before_s) / duration_s)))
-    told = [one.event_reasons for one in samples if one.event_reasons is not None]
-    return sum(bool(named & reasons) for named in told) / len(told) if told else 0.0

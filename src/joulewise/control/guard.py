@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import signal
 import socket
 import subprocess
 import sys
@@ -21,13 +21,19 @@ from pathlib import Path
 from typing import Protocol
 
 from joulewise.control.guard_messages import Forget, Here, Watch, Watching, receive, send
+from joulewise.control.guard_program import is_open, reap, started
 from joulewise.domain.errors import DeviceError
 from joulewise.domain.ports import GpuIdentity
 
 # Opening a GPU takes seconds where the driver has to be loaded for it first.
 _PATIENCE_S = 60.0
 _ENDING_S = 5.0
-_START_COUNT = 3
+# Before a guard process is started again: one that somebody ends is followed at once, one that
+# ends again and again is not waited on by the machine.
+_PAUSES_S = (0.0, 0.0, 0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
+# So many in a row that ended before they watched anything; then it is said and given up.
+_START_COUNT = 4
+_LASTING_S = 30.0
 _HINT = (
     "Without it nothing gives the clocks back should this process be killed, so none are set. "
     "joulewised needs no guard process: let an administrator start it."
@@ -144,7 +150,8 @@ class GuardProcess:
             while not self._is_watched(uuid):
                 self._raise_trouble(uuid)
                 self._keep_one()
-                if not self._changed.wait(max(0.0, deadline_s - time.monotonic())):
+                left_s = max(0.0, deadline_s - time.monotonic())
+                if self._keeper is not None and not self._changed.wait(left_s):
                     raise DeviceError(
                         f"the guard process did not open the GPU within {_PATIENCE_S:g} s",
                         hint=_HINT,
@@ -188,7 +195,7 @@ class GuardProcess:
         watched = self._watched.get(uuid)
         if watched is None or watched.answer is None or watched.answer.why is not None:
             return False
-        return self._link is not None and _is_open(self._link)
+        return self._link is not None and is_open(self._link)
 
     def _raise_trouble(self, uuid: str) -> None:
         watched = self._watched.get(uuid)
@@ -223,83 +230,105 @@ class GuardProcess:
 
     def _keep_one(self) -> None:
         """Have a thread start the guard process, and another whenever it dies."""
-        if self._keeper is None:
-            self._keeper = threading.Thread(target=self._keep, name="guard process", daemon=True)
-            self._keeper.start()
+        if self._keeper is not None:
+            return
+        keeper = threading.Thread(target=self._keep, name="guard process", daemon=True)
+        try:
+            keeper.start()
+        except RuntimeError as error:
+            self._trouble = f"no thread can be started that keeps a guard process: {error}"
+            self._changed.notify_all()
+        else:
+            self._keeper = keeper
 
     def _keep(self) -> None:
-        trouble, failure_count = None, 0
+        trouble, failure_count, end_count = None, 0, 0
         while True:
             with self._changed:
-                if self._is_closed or not self._watched or failure_count == _START_COUNT:
+                # Nothing is waited for once nobody needs a guard process any more.
+                self._changed.wait_for(self._is_idle, _PAUSES_S[min(end_count, len(_PAUSES_S) - 1)])
+                if self._is_idle() or failure_count == _START_COUNT:
                     self._keeper = None
                     self._trouble = trouble if failure_count else None
                     self._changed.notify_all()
                     return
-                try:
-                    process, link = self._start()
-                except OSError as error:
-                    trouble, failure_count = f"no guard process can be started: {error}", 3
-                    continue
-            is_started = self._listen(process, link)
-            failure_count = 0 if is_started else failure_count + 1
-            trouble = f"the guard process ended at once with exit status {process.returncode}"
+            began_s = time.monotonic()
+            has_watched, trouble = self._run_one()
+            failure_count = 0 if has_watched else failure_count + 1
+            is_lasting = has_watched and time.monotonic() - began_s >= _LASTING_S
+            end_count = 0 if is_lasting else end_count + 1
+
+    def _is_idle(self) -> bool:
+        return self._is_closed or not self._watched
+
+    def _run_one(self) -> tuple[bool, str]:
+        """Start one and listen to it to its end: whether it ever watched, and what ended it.
+
+        This thread must outlive whatever comes up: without it no other guard process is started.
+        """
+        try:
+            with self._changed:
+                process, link = self._start()
+        except Exception as error:  # noqa: BLE001 - said to whoever wants to set clocks
+            return False, f"no guard process can be started: {error}"
+        trouble = None
+        try:
+            has_watched = self._listen(process, link)
+        except Exception as error:  # noqa: BLE001 - likewise
+            has_watched, trouble = False, f"the guard process is not understood: {error}"
+        return has_watched, trouble or (
+            f"the guard process ended again and again before it watched anything, the last one "
+            f"with exit status {process.returncode}"
+        )
 
     def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
         """Start one and ask it everything; what it cannot hear yet waits for it."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            pid_descriptor = _own_pid_descriptor()
-            passed = [theirs.fileno(), *([] if pid_descriptor is None else [pid_descriptor])]
-            named = (theirs.fileno(), -1 if pid_descriptor is None else pid_descriptor, os.getpid())
-            try:
-                process = subprocess.Popen(  # noqa: S603 - the command of who made this
-                    [*self._command, *map(str, named)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    pass_fds=passed,
-                    start_new_session=True,
-                    cwd="/",
-                    env=None if self._environment is None else dict(self._environment),
-                )
-            except OSError:
-                ours.close()
-                raise
-            finally:
-                if pid_descriptor is not None:
-                    os.close(pid_descriptor)
-        self._link = ours
+        process, self._link = started(self._command, self._environment)
         for watched in self._watched.values():
             self._ask(watched)
-        return process, ours
+        return process, self._link
 
     def _listen(self, process: subprocess.Popen[bytes], link: socket.socket) -> bool:
-        """Take its answers until it is gone; whether it ever ran."""
-        pid = None
-        while True:
-            try:
-                packet, _ = receive(link)
-            except OSError:
-                packet = None
-            if packet is None:
-                break
-            if isinstance(packet, Here):
-                pid = packet.pid
-                # It has forked itself away, so what was started is at its end.
+        """Take its answers until it is gone; whether it ever watched a GPU.
+
+        Raises ValueError for an answer that is none; it is let go of then.
+        """
+        pid, has_watched = None, False
+        try:
+            while True:
+                try:
+                    packet, _ = receive(link)
+                except OSError:
+                    packet = None
+                if packet is None:
+                    return has_watched
+                if isinstance(packet, Here):
+                    pid = packet.pid
+                    # It has forked itself away, so what was started is at its end.
+                    process.wait()
+                has_watched = has_watched or isinstance(packet, Watching)
+                with self._changed:
+                    self._take(packet)
+        finally:
+            if self._let_go(link, pid):
+                process.kill()
                 process.wait()
-            with self._changed:
-                self._take(packet)
+                reap(pid)
+
+    def _let_go(self, link: socket.socket, pid: int | None) -> bool:
+        """Forget one that is gone or is not understood; whether it was the one that runs."""
         with self._changed:
             if self._link is not link:
-                return True
-            self._link, self._pid = None, None
+                return False
+            if pid is not None and is_open(link):
+                # It lives, and must not give back: what is set is the next one's to watch.
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
             for watched in self._watched.values():
                 watched.answer = None
+            self._link, self._pid = None, None
             link.close()
-        process.wait()
-        _reap(pid)
-        return pid is not None
+        return True
 
     def _take(self, packet: object) -> None:
         if isinstance(packet, Here):
@@ -309,29 +338,6 @@ class GuardProcess:
                 if watched.packet.ask_count == packet.ask_count:
                     watched.answer = packet
         self._changed.notify_all()
-
-
-def _own_pid_descriptor() -> int | None:
-    """What tells of this process's end, whoever its parent is; `None` before Linux 5.3."""
-    if sys.platform != "linux":
-        return None
-    with contextlib.suppress(OSError):
-        return os.pidfd_open(os.getpid())
-    return None
-
-
-def _is_open(link: socket.socket) -> bool:
-    """Whether the other side still lives, asked of the system at once."""
-    poll = select.poll()
-    poll.register(link, 0)
-    return not poll.poll(0)
-
-
-def _reap(pid: int | None) -> None:
-    """Leave no zombie where orphans come to this process: the first of a container."""
-    if pid is not None:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
 
 
 _ALL: weakref.WeakSet[GuardProcess] = weakref.WeakSet()

@@ -108,11 +108,14 @@ class _Watched:
         if not lock_exclusively(self._lock_descriptor):
             return
         journal = Path(self._packet.journal)
-        if is_left(journal):
-            name_guard(self._lock_descriptor, client_pid)
-            self._undo(journal)
-        remove_half_written(journal)
-        unlock(self._lock_descriptor)
+        try:
+            if is_left(journal):
+                with contextlib.suppress(OSError):
+                    name_guard(self._lock_descriptor, client_pid)
+                self._undo(journal)
+            remove_half_written(journal)
+        finally:
+            unlock(self._lock_descriptor)
 
     def _undo(self, journal: Path) -> None:
         if self._opening is not None:
@@ -143,13 +146,34 @@ def run_guard(arguments: Sequence[str], open_gpu: OpenGpu) -> NoReturn:
         with contextlib.suppress(OSError):
             send(client.link, Here(pid=os.getpid()))
         watched: dict[str, _Watched] = {}
-        gpus = _OpenGpus(open_gpu)
+        _guard(client, watched, _OpenGpus(open_gpu))
+        _give_back_all(list(watched.values()), client.pid)
+    os._exit(0)
+
+
+def _guard(client: _Client, watched: dict[str, _Watched], gpus: _OpenGpus) -> None:
+    """Watch until the client is gone.
+
+    Whatever comes up ends in giving back where the client is gone, and else in the end of this
+    process: the client lives, holds what it set, and starts another.
+    """
+    try:
         while _wait(client):
             if not _hear(client, watched, gpus):
                 break
         _hear_the_rest(client, watched, gpus)
-        _give_back_all(list(watched.values()), client.pid)
-    os._exit(0)
+    except Exception:  # noqa: BLE001 - nobody is there to be told
+        if not _is_gone(client):
+            os._exit(1)
+
+
+def _is_gone(client: _Client) -> bool:
+    """Whether the client has died, become another program, or closed its side."""
+    poll = select.poll()
+    poll.register(client.link, 0)
+    if client.pid_descriptor is not None:
+        poll.register(client.pid_descriptor, select.POLLIN)
+    return bool(poll.poll(0)) or not is_alive(client.pid)
 
 
 def _stand_alone() -> None:
@@ -213,7 +237,13 @@ def _give_back_all(watched: Sequence[_Watched], client_pid: int) -> None:
     threads = [
         threading.Thread(target=one.give_back, args=(client_pid,), daemon=True) for one in watched
     ]
+    for one, thread in zip(watched, threads, strict=True):
+        try:
+            thread.start()
+        except RuntimeError:
+            # No more threads are to be had here: one after the other, then.
+            with contextlib.suppress(Exception):
+                one.give_back(client_pid)
     for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+        if thread.ident is not None:
+            thread.join()

@@ -7,6 +7,7 @@ guard process says that it is there, and which of what it was asked it watches o
 from __future__ import annotations
 
 import json
+import os
 import socket
 from array import array
 from dataclasses import asdict, dataclass
@@ -69,7 +70,8 @@ def send(link: socket.socket, packet: Packet, descriptor: int | None = None) -> 
 def receive(link: socket.socket, *, waits: bool = True) -> tuple[Packet | None, int | None]:
     """The next packet and the open file beside it; no packet once the other side is gone.
 
-    Raises BlockingIOError where there is none yet and it is not waited for; OSError.
+    Raises BlockingIOError where there is none yet and it is not waited for; OSError; ValueError
+    for what is no such packet, as of another version of joulewise.
     """
     flags = 0 if waits else socket.MSG_DONTWAIT
     text, beside, _, _ = link.recvmsg(LONGEST_PACKET_BYTES, socket.CMSG_SPACE(_INT_BYTES), flags)
@@ -79,6 +81,18 @@ def receive(link: socket.socket, *, waits: bool = True) -> tuple[Packet | None, 
     )
     if not text:
         return None, None
-    fields = json.loads(text)
-    kind = _KINDS[fields.pop("kind")]
-    return kind(**fields), descriptors[0] if descriptors else None
+    try:
+        return _packet(text), descriptors[0] if descriptors else None
+    except BaseException:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise
+
+
+def _packet(text: bytes) -> Packet:
+    try:
+        fields = json.loads(text)
+        kind = _KINDS[fields.pop("kind")]
+        return kind(**fields)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"no packet of a guard process: {text[:100]!r}") from error

@@ -20,15 +20,18 @@ from pathlib import Path
 
 from joulewise.control.state import unusable
 from joulewise.domain.errors import DeviceError
-from joulewise.domain.points import KNOBS, KnobState, OperatingPoint, Touched
+from joulewise.domain.points import CLOCK_KNOBS, KNOBS, KnobState, OperatingPoint, Touched
 from joulewise.domain.ports import Gpu
 from joulewise.store.atomic import sync_folder, write_atomically
 
 SCHEMA_VERSION = 1
+DAMAGED_SUFFIX = ".damaged"
+"""Of a journal that could not be read, until somebody has been told of it."""
+_TOLD_SUFFIX = ".told"
 # Boards may round a power limit to whole watts.
 _SAME_LIMIT_W = 0.5
 # What a journal that nobody can read may mean. Without the limit found there is none to put back.
-_ALL_CLOCKS = Touched(knobs=frozenset({"sm_clock_mhz", "mem_clock_mhz"}))
+_ALL_CLOCKS = Touched(knobs=frozenset(CLOCK_KNOBS))
 _LARGEST_BYTES = 1 << 20
 
 
@@ -84,7 +87,7 @@ def write_journal(path: Path, entry: JournalEntry) -> None:
     )
     for one in _both(path):
         # Whoever could put a link here must not have other files replaced.
-        write_atomically(one, f"{text}\n".encode(), follows_links=False)
+        write_atomically(one, f"{text}\n".encode(), follows_links=False, is_private=True)
 
 
 def is_left(path: Path) -> bool:
@@ -94,7 +97,7 @@ def is_left(path: Path) -> bool:
 
 def damaged_journal(path: Path) -> Path:
     """Where a journal is kept that could not be read and was undone without."""
-    return path.with_name(f"{path.name}.damaged")
+    return path.with_name(f"{path.name}{DAMAGED_SUFFIX}")
 
 
 def read_journal(path: Path) -> JournalEntry | None:
@@ -257,12 +260,32 @@ def replay(path: Path, gpu: Gpu) -> bool:
 
 
 def damage(path: Path) -> str | None:
-    """What a journal that could not be read leaves open; `None` where there was none."""
+    """What a journal that could not be read leaves open; `None` where there was none.
+
+    Clocks are given back then; it is told until `tell_damage` has put the file aside.
+    """
     kept = damaged_journal(path)
     if not os.path.lexists(kept):
         return None
+    return _left_open(f"It is kept as {kept}: joulewise restore tells this once and puts it aside.")
+
+
+def tell_damage(path: Path) -> str | None:
+    """As `damage`, for somebody who reads it now: the file is put aside, and told of no more."""
+    kept = damaged_journal(path)
+    if not os.path.lexists(kept):
+        return None
+    told = kept.with_name(f"{kept.name}{_TOLD_SUFFIX}")
+    try:
+        kept.replace(told)
+    except OSError:
+        return damage(path)
+    return _left_open(f"It is kept as {told}, and nothing looks at it any more.")
+
+
+def _left_open(kept: str) -> str:
     return (
-        f"A journal of clocks that were set could not be read. The clocks were given back, but a "
-        f"power limit that may have been lowered was not: look at nvidia-smi -q -d POWER, then "
-        f"remove {kept}."
+        "A journal of what was set could not be read. The clocks were given back, but a power "
+        "limit may still be lowered: nvidia-smi -q -d POWER shows it, and nvidia-smi -pl WATTS "
+        f"sets it. {kept}"
     )

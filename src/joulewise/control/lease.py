@@ -28,20 +28,24 @@ from joulewise.control.journal import (
     write_journal,
 )
 from joulewise.control.lock import FileLock
+from joulewise.control.restoring import replay_former
 from joulewise.control.signals import SignalGuard
 from joulewise.control.state import (
-    default_state_dir,
+    former_state_dirs,
+    journal_file,
+    lock_file,
     make_state_dir,
     remove_abandoned,
     remove_half_written,
-    state_file,
+    state_dir_for,
 )
 from joulewise.domain.control import Holder
-from joulewise.domain.errors import DeviceError, JoulewiseError, NotPermitted
-from joulewise.domain.points import OperatingPoint, Touched
+from joulewise.domain.errors import BusyError, DeviceError, JoulewiseError, NotPermitted
+from joulewise.domain.points import CLOCK_KNOBS, OperatingPoint, Touched
 from joulewise.domain.ports import Gpu
 
-_CLOCKS = ("sm_clock_mhz", "mem_clock_mhz")
+# The journal names them all, and is written anew with each: it must not grow without end.
+_MOST_LIMITS_COUNT = 1000
 _NOTHING = Touched(knobs=frozenset())
 
 
@@ -106,6 +110,7 @@ class GpuLease:
             DeviceError: the lease is over, or no guard can be had; NotPermitted, NotSupported
                 or DeviceLost come from the device.
             InputError: the journal cannot be written; the device was not asked.
+            BusyError: more power limits than a journal may name; the device was not asked.
         """
         self._refuse_in_child()
         with self._steps:
@@ -138,7 +143,7 @@ class GpuLease:
         it is. Raises InputError where the journal cannot be written; then it is given back.
         Raises DeviceError in a forked child.
         """
-        if knob not in _CLOCKS:
+        if knob not in CLOCK_KNOBS:
             raise ValueError(f"{knob!r} is no clock that could be yielded")
         self._refuse_in_child()
         with self._steps:
@@ -219,6 +224,7 @@ class GpuLease:
         if point.power_limit_w is not None:
             # Given back to the driver, it may have been set by somebody else since.
             found = found if self._is_limit_ours else self._gpu.knob_state()
+            _refuse_too_many(point.power_limit_w, asked_w)
             asked_w = tuple(dict.fromkeys((*asked_w, point.power_limit_w)))
         return Touched(knobs=known.knobs | knobs_of(point), found=found, asked_limits_w=asked_w)
 
@@ -277,6 +283,14 @@ class GpuLease:
         )
 
 
+def _refuse_too_many(limit_w: float, asked_w: tuple[float, ...]) -> None:
+    if limit_w not in asked_w and len(asked_w) >= _MOST_LIMITS_COUNT:
+        raise BusyError(
+            f"{_MOST_LIMITS_COUNT} different power limits were asked for under this lease",
+            hint="Ask for whole watts, or release the GPU and take it again.",
+        )
+
+
 def take_lease(
     gpu: Gpu,
     *,
@@ -288,7 +302,7 @@ def take_lease(
     """Take the GPU's lock, undo what a dead holder left behind, and have it watched.
 
     Whoever calls this sees to it that the lease is released; `hold` does so by itself. A GPU
-    that lives in this process alone is locked within it only, and needs no guard.
+    that lives in this process alone needs no guard.
 
     Args:
         gpu: The device.
@@ -306,8 +320,8 @@ def take_lease(
     identity = gpu.identity
     guard = NoGuard() if identity.is_in_process else guard
     holder = this_process() if holder is None else holder
-    journal = state_file(identity, state_dir, ".journal.json")
-    lock = FileLock(state_file(identity, state_dir, ".lock"), is_kept=not identity.is_in_process)
+    journal = journal_file(identity, state_dir)
+    lock = FileLock(lock_file(identity, state_dir), is_kept=not identity.is_in_process)
     if identity.is_in_process:
         remove_abandoned(state_dir)
     lock.acquire(identity.name, holder)
@@ -316,6 +330,7 @@ def take_lease(
         # Asked first: killed while it undoes what others left, this process needs it, too.
         guard.watch(identity, journal, lock.descriptor)
         replay(journal, gpu)
+        replay_former(gpu, former_state_dirs(state_dir))
     except BaseException:
         lock.release()
         guard.unwatch(identity.uuid)
@@ -339,12 +354,12 @@ def hold(
     where there is none the next `hold`. An error inside the block is the one that leaves it; a
     failure to give the clocks back is then added to it as a note.
 
-    A GPU that other processes reach, real or of the fake driver, is locked by UUID for all
-    processes that share the state folder; one that lives in this process within it only.
+    A GPU that other processes reach is locked by UUID for all processes that share the state
+    folder; one that lives in this process within it only.
 
     Args:
         gpu: The device.
-        state_dir: Folder of locks and journals; `None` for `default_state_dir()`.
+        state_dir: Folder of locks and journals; `None` for the usual one.
         guard: Gives the clocks back where this process cannot; `None` for nobody.
         holder: As others are told who holds it; `None` for this process.
 
@@ -353,24 +368,26 @@ def hold(
         InputError: the state folder cannot be used.
         DeviceError: clocks left behind by a dead holder could not be given back.
     """
+    folder = state_dir_for(gpu.identity) if state_dir is None else nullcontext(state_dir)
     signals = SignalGuard()
-    lease = take_lease(
-        gpu,
-        state_dir=default_state_dir() if state_dir is None else state_dir,
-        guard=NoGuard() if guard is None else guard,
-        holder=holder,
-        undisturbed=signals.deferred,
-    )
-    atexit.register(lease.release)
-    try:
-        signals.install()
-        yield lease
-        lease.release()
-    except BaseException as first:
-        _release_after(lease, first)
-        raise
-    finally:
-        atexit.unregister(lease.release)
+    with folder as place:
+        lease = take_lease(
+            gpu,
+            state_dir=place,
+            guard=NoGuard() if guard is None else guard,
+            holder=holder,
+            undisturbed=signals.deferred,
+        )
+        atexit.register(lease.release)
+        try:
+            signals.install()
+            yield lease
+            lease.release()
+        except BaseException as first:
+            _release_after(lease, first)
+            raise
+        finally:
+            atexit.unregister(lease.release)
 
 
 def _release_after(lease: GpuLease, first: BaseException) -> None:

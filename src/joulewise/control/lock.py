@@ -6,12 +6,15 @@ between the death of a holder and the giving back of its clocks nobody else gets
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import stat
 import sys
 import time
 import weakref
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from joulewise.control.holder import is_alive
@@ -20,7 +23,11 @@ from joulewise.domain.control import Holder
 from joulewise.domain.errors import BusyError, InputError
 from joulewise.store.lock import lock_exclusively
 
-_LONGEST_NAME_BYTES = 512
+# Far more than a name ever takes: no part of it is longer than that, in bytes.
+_LONGEST_NAME_BYTES = 4096
+_LONGEST_PART_BYTES = 256
+_UNKNOWN = "another process"
+_OWN_MODE = 0o600
 # A guard process gives back within a second; a living holder is not waited for.
 _GIVING_BACK_S = 3.0
 # Between taking a lock and writing its name nobody is named.
@@ -28,17 +35,41 @@ _NAMING_S = 0.5
 _LOOK_AGAIN_S = 0.01
 
 
+class Kind(StrEnum):
+    """Who has a lock: the holder itself, or the guard process that gives back for it."""
+
+    HOLDER = "holder"
+    GUARD = "guard"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedHolder:
-    """What stands in a lock file: a holder in words, and its process id where that is told."""
+    """What stands in a lock file.
 
-    text: str
-    pid: int | None
+    `holder` is whose clocks are set, `None` where the file does not say so in a way that is
+    understood, as that of an older joulewise. `pid` is the process that the lock ends with: the
+    daemon of a holder that is leased through one, or a guard process.
+    """
+
+    holder: Holder | None = None
+    pid: int | None = None
+    kind: Kind = Kind.HOLDER
+
+    @property
+    def text(self) -> str:
+        """As errors name it."""
+        name = _UNKNOWN if self.holder is None else self.holder.text
+        return f"the guard of {name}" if self.is_giving_back else name
 
     @property
     def is_dead(self) -> bool:
-        """Whether that process is known to have ended."""
+        """Whether the process that has the lock is known to have ended."""
         return self.pid is not None and not is_alive(self.pid)
+
+    @property
+    def is_giving_back(self) -> bool:
+        """Whether the holder let go or died, and its guard process gives its clocks back."""
+        return self.kind is Kind.GUARD or self.is_dead
 
 
 class FileLock:
@@ -112,50 +143,117 @@ if sys.platform != "win32":
 
 
 def open_lock(path: Path) -> int:
-    """Open a lock file, made where it is missing; never through a link.
+    """Open a lock file, made where it is missing, its owner's alone; never through a link.
 
     Raises InputError where it cannot be opened, or is no plain file.
     """
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
-        descriptor = os.open(path, flags, 0o600)
+        descriptor = os.open(path, flags, _OWN_MODE)
     except OSError as error:
         raise unusable(path, error) from error
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode):
+        _keep_to_owner(descriptor, found)
         return descriptor
     os.close(descriptor)
     raise InputError("a lock is a plain file, and this is none", file=str(path), hint="Remove it.")
 
 
+def _keep_to_owner(descriptor: int, found: os.stat_result) -> None:
+    """Whatever the umask was under which it was made, now or by an older joulewise."""
+    if os.name != "posix" or found.st_uid != os.geteuid():
+        return
+    if stat.S_IMODE(found.st_mode) != _OWN_MODE:
+        with contextlib.suppress(OSError):
+            os.fchmod(descriptor, _OWN_MODE)
+
+
 def name_holder(descriptor: int, holder: Holder) -> None:
     """Write who holds a locked file, for those who find it locked."""
-    # The process that the lock ends with is not always the one that the words begin with.
-    _write_name(descriptor, holder.text, os.getpid())
+    _write_name(descriptor, holder, Kind.HOLDER)
 
 
 def name_guard(descriptor: int, client_pid: int) -> None:
-    """Write whose guard process holds a locked file, where its client has not left its name."""
-    if named_holder(descriptor) is None:
-        _write_name(descriptor, f"the guard process of process {client_pid}", client_pid)
+    """Write that the guard process has a locked file now, and still for whom."""
+    named = named_holder(descriptor)
+    holder = None if named is None else named.holder
+    _write_name(descriptor, holder or Holder(pid=client_pid), Kind.GUARD)
 
 
-def _write_name(descriptor: int, text: str, pid: int) -> None:
-    os.ftruncate(descriptor, 0)
+def _write_name(descriptor: int, holder: Holder, kind: Kind) -> None:
+    """One line of JSON; the file is at no moment empty, and its first line always whole."""
+    fields = {
+        **asdict(holder),
+        "user": _cut(holder.user),
+        "command": _cut(holder.command),
+        "kind": kind.value,
+        # The process that the lock ends with is not always the one that sets clocks.
+        "lock_pid": os.getpid(),
+    }
+    line = f"{json.dumps(fields)}\n".encode()
     os.lseek(descriptor, 0, os.SEEK_SET)
-    os.write(descriptor, f"{text}\n{pid}\n".encode())
+    os.write(descriptor, line)
+    os.ftruncate(descriptor, len(line))
+
+
+def _cut(text: str | None) -> str | None:
+    """So much of it that it takes no more than its share of the line."""
+    while text is not None and len(json.dumps(text)) > _LONGEST_PART_BYTES:
+        text = text[: len(text) * 3 // 4]
+    return text
 
 
 def named_holder(descriptor: int) -> NamedHolder | None:
     """Who is named in a lock file; `None` where nobody is."""
     os.lseek(descriptor, 0, os.SEEK_SET)
-    lines = os.read(descriptor, _LONGEST_NAME_BYTES).decode("utf-8", "replace").split("\n")
-    text = lines[0].strip()
-    if not text:
+    line = os.read(descriptor, _LONGEST_NAME_BYTES).partition(b"\n")[0].strip()
+    if not line:
         return None
-    # An older joulewise wrote its process id, and nothing else.
-    number = text if text.isdecimal() else lines[1].strip() if lines[1:] else ""
-    pid = int(number) if number.isdecimal() and number.isascii() else None
-    return NamedHolder(text=f"process {text}" if text.isdecimal() else text, pid=pid)
+    try:
+        fields = json.loads(line)
+        holder = Holder(
+            pid=_pid(fields["pid"]),
+            user=_words(fields["user"]),
+            command=_words(fields["command"]),
+            daemon_pid=None if fields["daemon_pid"] is None else _pid(fields["daemon_pid"]),
+            is_idle_policy=fields["is_idle_policy"] is True,
+        )
+        return NamedHolder(holder=holder, pid=_pid(fields["lock_pid"]), kind=Kind(fields["kind"]))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        # An older joulewise wrote words.
+        return NamedHolder()
+
+
+def _pid(told: object) -> int:
+    if type(told) is not int or told < 1:
+        raise ValueError(f"{told!r} is no process id")
+    return told
+
+
+def _words(told: object) -> str | None:
+    if told is not None and not isinstance(told, str):
+        raise ValueError(f"{told!r} is no name")
+    return told
+
+
+def holder_at(path: Path) -> NamedHolder | None:
+    """Who has the lock at this path now; `None` where nobody does, or it cannot be looked at.
+
+    A dead holder's name may still stand there. Only a file that names somebody is tried, so
+    nobody who takes a free lock is in the way.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return None
+    try:
+        named = named_holder(descriptor)
+        return None if named is None or lock_exclusively(descriptor) else named
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def unlock(descriptor: int) -> None:
@@ -177,21 +275,23 @@ def _lock_or_wait(descriptor: int, path: Path, what: str) -> None:
     while not lock_exclusively(descriptor):
         holder = named_holder(descriptor)
         waited_s = time.monotonic() - begin_s
-        patience_s = _NAMING_S if holder is None else _GIVING_BACK_S if holder.is_dead else 0.0
+        patience_s = (
+            _NAMING_S if holder is None else _GIVING_BACK_S if holder.is_giving_back else 0.0
+        )
         if waited_s >= patience_s:
             raise _busy(what, holder, path)
         time.sleep(_LOOK_AGAIN_S)
 
 
-def _busy(what: str, holder: NamedHolder | None, path: Path) -> BusyError:
-    if holder is not None and holder.is_dead:
+def _busy(what: str, named: NamedHolder | None, path: Path) -> BusyError:
+    if named is not None and named.is_giving_back:
         return BusyError(
-            f"{what} was held by {holder.text}, which ended, and its clocks are not given back yet",
+            f"{what} is being given back by {named.text}",
             file=str(path),
-            hint="Its guard process tries for a minute; try again then.",
+            hint="It tries for a minute; try again then. joulewise restore tells what is left.",
         )
     return BusyError(
-        f"{what} is held by {'another process' if holder is None else holder.text}",
+        f"{what} is held by {_UNKNOWN if named is None else named.text}",
         file=str(path),
         hint="Wait until it ends, or end it; one process at a time may set clocks.",
     )

@@ -37,7 +37,7 @@ from joulewise.control.holder import this_process
 from joulewise.control.signals import SignalGuard
 from joulewise.domain.errors import DeviceError, JoulewiseError
 from joulewise.domain.points import OperatingPoint
-from joulewise.domain.ports import GpuIdentity, Lease, WatchedGpu
+from joulewise.domain.ports import FoundKeeper, GpuIdentity, Lease, WatchedGpu
 
 _ANSWER_S = 30.0
 # How long a daemon that was left in the middle of a question has to give the clocks back.
@@ -146,7 +146,7 @@ class DaemonConnection:
             self._lost = self._lost or "it was closed"
             self._socket.close()
         if self._beating is not None:
-            self._beating.join()
+            self._beating.join(_FAREWELL_S)
 
     def _hello(self, program: str) -> Welcome:
         program = program[:_LONGEST_PROGRAM_COUNT]
@@ -283,6 +283,7 @@ def reach(path: Path) -> DaemonConnection | None:
 
     Raises:
         NotPermitted: this account may not use the socket.
+        BusyError: who listens there accepts nobody for a while.
         DeviceError: what answers there is no joulewised of this version.
     """
     connected = connected_socket(path)
@@ -305,12 +306,18 @@ def leased(connection: DaemonConnection, gpu: WatchedGpu) -> Iterator[Lease]:
     connection.take(gpu.identity.uuid)
     lease = RemoteLease(connection, gpu.identity, signals)
     try:
+        if isinstance(gpu, FoundKeeper):
+            # The daemon has undone what others left, and set nothing yet.
+            gpu.keep_found()
         signals.install()
         yield lease
         lease.release()
     except BaseException as first:
         _release_after(lease, first)
         raise
+    finally:
+        if isinstance(gpu, FoundKeeper):
+            gpu.forget_found()
 
 
 @contextmanager

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from joulewise.control.holder import this_process
-from joulewise.control.journal import JournalEntry, damage, is_left, read_journal, replay, still_set
-from joulewise.control.lock import FileLock
+from joulewise.control.journal import (
+    DAMAGED_SUFFIX,
+    JournalEntry,
+    is_left,
+    read_journal,
+    replay,
+    still_set,
+    tell_damage,
+)
+from joulewise.control.lock import FileLock, holder_at
 from joulewise.control.state import (
+    JOURNAL_SUFFIX,
+    LOCK_SUFFIX,
     is_of_a_process,
+    journal_file,
+    lock_file,
     make_state_dir,
     remove_abandoned,
     unusable,
 )
 from joulewise.domain.errors import BusyError, InputError, JoulewiseError
 from joulewise.domain.ports import Gpu
-
-_SUFFIX = ".journal.json"
 
 
 class Outcome(StrEnum):
@@ -28,6 +39,7 @@ class Outcome(StrEnum):
     GIVEN_BACK = "given back"
     BUSY = "busy"
     NOT_GIVEN_BACK = "not given back"
+    LEFT_OPEN = "given back, but for a power limit that is not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +62,9 @@ class Restored:
 def restore_all(state_dir: Path, open_gpu: Callable[[str], Gpu]) -> tuple[Restored, ...]:
     """Replay every journal in a folder of leases whose GPU nobody holds.
 
-    A GPU that somebody holds is left alone: its journal is the holder's. Doing it again, or
-    while others do it, is harmless.
+    A GPU that somebody holds is left alone: its journal is the holder's. One that a guard process
+    gives back is waited for, for some seconds. What damaged journals leave open is told once, and
+    their files are put aside. Doing it again, or while others do it, is harmless.
 
     Args:
         state_dir: The folder; one that is not there has no journals.
@@ -63,50 +76,88 @@ def restore_all(state_dir: Path, open_gpu: Callable[[str], Gpu]) -> tuple[Restor
     if not state_dir.exists():
         return ()
     make_state_dir(state_dir)
-    journals = sorted(_journals(state_dir))
+    places = sorted(_places(state_dir))
     remove_abandoned(state_dir)
-    done = (_restored(journal, open_gpu) for journal in journals if not is_of_a_process(journal))
+    done = (restored(place, open_gpu) for place in places if not is_of_a_process(place))
     return tuple(one for one in done if one is not None)
 
 
-def _journals(state_dir: Path) -> set[Path]:
-    """Places of journals; of some only the copy is left."""
+def _places(state_dir: Path) -> set[Path]:
+    """Places of journals; of some only the copy is left, or the damaged file."""
     try:
         names = [path.name for path in state_dir.iterdir()]
     except OSError as error:
         raise unusable(state_dir, error) from error
+    ends = [f"{JOURNAL_SUFFIX}{end}" for end in ("", ".copy", DAMAGED_SUFFIX)]
     return {
-        state_dir / name.removesuffix(".copy")
+        state_dir / f"{name.removesuffix(end)}{JOURNAL_SUFFIX}"
         for name in names
-        if name.endswith((_SUFFIX, f"{_SUFFIX}.copy")) and not name.startswith(".")
+        for end in ends
+        if name.endswith(end) and not name.startswith(".")
     }
 
 
-def _restored(journal: Path, open_gpu: Callable[[str], Gpu]) -> Restored | None:
-    """Replay one journal; `None` where its holder deleted it meanwhile."""
-    uuid = journal.name.removesuffix(_SUFFIX)
-    lock = FileLock(journal.with_name(f"{uuid}.lock"))
+def replay_former(gpu: Gpu, folders: Iterable[Path]) -> None:
+    """Undo what an older joulewise left of this GPU in folders that are used no more.
+
+    Only under the GPU's lock in the folder of today. Where the older one still holds it, or
+    others could have written there, it is left alone. Raises DeviceError as `replay`.
+    """
+    for folder in folders:
+        journal = journal_file(gpu.identity, folder)
+        with contextlib.suppress(InputError, BusyError, OSError):
+            if is_left(journal):
+                make_state_dir(folder)
+                with _locked(lock_file(gpu.identity, folder), gpu.identity.name):
+                    replay(journal, gpu)
+
+
+@contextlib.contextmanager
+def _locked(path: Path, name: str) -> Iterator[None]:
+    lock = FileLock(path)
+    lock.acquire(name, this_process())
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def restored(journal: Path, open_gpu: Callable[[str], Gpu]) -> Restored | None:
+    """Replay the journal at this place; `None` where there is nothing to tell of."""
+    uuid = journal.name.removesuffix(JOURNAL_SUFFIX)
+    lock = journal.with_name(f"{uuid}{LOCK_SUFFIX}")
     entry, outcome = read_journal(journal), Outcome.NOT_GIVEN_BACK
     why: str | None
-    hint: str | None
+    hint: str | None = None
     name = f"the GPU {uuid}" if entry is None else entry.device_name
     try:
-        lock.acquire(name, this_process())
-        try:
+        if not is_left(journal):
+            return _damaged(uuid, journal)
+        with _locked(lock, name):
             entry = read_journal(journal)
             if not is_left(journal):
-                return None
+                # Its holder gave everything back meanwhile.
+                return _damaged(uuid, journal)
             replay(journal, _opened(uuid, entry, open_gpu))
-        finally:
-            lock.release()
     except BusyError as error:
-        outcome, why, hint = Outcome.BUSY, error.message, error.hint
+        named = holder_at(lock)
+        is_giving_back = named is not None and named.is_giving_back
+        outcome = Outcome.NOT_GIVEN_BACK if is_giving_back else Outcome.BUSY
+        why, hint = error.message, error.hint
     except JoulewiseError as error:
         left = still_set(entry, journal)
         why, hint = error.message, f"{error.hint} {left}" if error.hint else left
     else:
-        outcome, why, hint = Outcome.GIVEN_BACK, damage(journal), None
+        outcome, why = Outcome.GIVEN_BACK, tell_damage(journal)
     return Restored(uuid=uuid, journal=journal, entry=entry, outcome=outcome, why=why, hint=hint)
+
+
+def _damaged(uuid: str, journal: Path) -> Restored | None:
+    """What a journal leaves open that was damaged, and undone as far as could be told."""
+    why = tell_damage(journal)
+    if why is None:
+        return None
+    return Restored(uuid=uuid, journal=journal, entry=None, outcome=Outcome.LEFT_OPEN, why=why)
 
 
 def _opened(uuid: str, entry: JournalEntry | None, open_gpu: Callable[[str], Gpu]) -> Gpu:

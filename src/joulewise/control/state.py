@@ -8,7 +8,8 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from joulewise.domain.ports import GpuIdentity
 STATE_DIR_VARIABLE = "JOULEWISE_STATE_DIR"
 ROOT_STATE_DIR = Path("/var/lib/joulewise")
 """Of root on Linux, and of joulewised: whoever may set clocks on a machine meets here."""
+JOURNAL_SUFFIX = ".journal.json"
+LOCK_SUFFIX = ".lock"
 _ABANDONED_AFTER_S = 24 * 3600.0
 _OF_A_PROCESS = re.compile(r".+\.(\d{1,9})\.(?:lock|journal\.json(?:\.copy)?)")
 
@@ -53,6 +56,82 @@ def _user_state_dir(environment: Mapping[str, str]) -> Path:
         return ROOT_STATE_DIR
     base = environment.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "joulewise"
+
+
+def former_state_dirs(
+    state_dir: Path, environment: Mapping[str, str] | None = None
+) -> tuple[Path, ...]:
+    """Where an older joulewise may have left journals of what is kept in this folder now.
+
+    Root had a folder below its home before it had one of the machine.
+    """
+    if state_dir != ROOT_STATE_DIR or sys.platform != "linux" or os.geteuid() != 0:
+        return ()
+    import pwd  # noqa: PLC0415 - Unix only
+
+    environment = os.environ if environment is None else environment
+    bases = [Path(base) for base in [environment.get("XDG_STATE_HOME")] if base]
+    homes = [environment.get("HOME"), pwd.getpwuid(0).pw_dir]
+    bases += [Path(home) / ".local" / "state" for home in homes if home]
+    return tuple(filter(_is_own, dict.fromkeys(base / "joulewise" for base in bases)))
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether this folder is there and this account's: HOME may be that of somebody else."""
+    try:
+        return folder.stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def state_dir_for(
+    identity: GpuIdentity, environment: Mapping[str, str] | None = None
+) -> Iterator[Path]:
+    """The folder for a lease on this GPU, where nobody named one to the program.
+
+    Whoever leases a GPU that lives in this process alone has nobody to meet: where the usual
+    folder cannot be written, as in a container that may write nowhere else, another one does.
+
+    Raises InputError as `default_state_dir`.
+    """
+    environment = os.environ if environment is None else environment
+    if not identity.is_in_process or environment.get(STATE_DIR_VARIABLE):
+        yield default_state_dir(environment)
+        return
+    folder = first_usable(_usual_dirs(environment))
+    if folder is not None:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="joulewise-", ignore_cleanup_errors=True) as made:
+        yield Path(made)
+
+
+def _usual_dirs(environment: Mapping[str, str]) -> Iterator[Path]:
+    with contextlib.suppress(InputError):
+        yield default_state_dir(environment)
+    with contextlib.suppress(RuntimeError):
+        yield Path.home() / ".local" / "state" / "joulewise"
+
+
+def first_usable(folders: Iterable[Path]) -> Path | None:
+    """The first of these folders that is there or can be made, and may be written to."""
+    for folder in folders:
+        with contextlib.suppress(InputError):
+            make_state_dir(folder)
+            if os.access(folder, os.W_OK | os.X_OK):
+                return folder
+    return None
+
+
+def journal_file(identity: GpuIdentity, state_dir: Path) -> Path:
+    """The place of this GPU's journal."""
+    return state_file(identity, state_dir, JOURNAL_SUFFIX)
+
+
+def lock_file(identity: GpuIdentity, state_dir: Path) -> Path:
+    """The place of this GPU's lock."""
+    return state_file(identity, state_dir, LOCK_SUFFIX)
 
 
 def state_file(identity: GpuIdentity, state_dir: Path, suffix: str) -> Path:
@@ -101,14 +180,14 @@ def _file_name(identity: GpuIdentity) -> str:
 
 
 def make_state_dir(state_dir: Path) -> None:
-    """Create the folder where it is missing; only its owner may enter.
+    """Create the folder where it is missing; only its owner may enter, whatever the umask.
 
     Raises:
         InputError: the folder cannot be made, or others could change what is written there:
             root would set what they write, and write where they point it.
     """
     try:
-        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _make(state_dir)
         found = state_dir.stat()
     except OSError as error:
         raise unusable(state_dir, error) from error
@@ -122,6 +201,14 @@ def make_state_dir(state_dir: Path) -> None:
             file=str(state_dir),
             hint=f"Name a folder of this account alone in {STATE_DIR_VARIABLE} (chmod 700).",
         )
+
+
+def _make(state_dir: Path) -> None:
+    """With folders above it that others may not write to: they could put another in its place."""
+    missing = [one for one in state_dir.parents if not one.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o755, exist_ok=True)
+    state_dir.mkdir(mode=0o700, exist_ok=True)
 
 
 def unusable(path: Path, error: OSError) -> InputError:

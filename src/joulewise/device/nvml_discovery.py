@@ -61,7 +61,7 @@ def find_gpu(options: NvmlOptions, pause: Pause) -> FoundGpu:
         )
     selector = options.selector
     if selector is not None and is_index(selector) and int(selector) < count:
-        return _look(int(selector), pause)
+        return look_at(int(selector), pause)
     gpus, hidden = seen_gpus(count, pause)
     fitting = [gpu for gpu in gpus if selector is None or _fits(gpu, selector)]
     exact = [gpu for gpu in fitting if gpu.uuid.lower() == (selector or "").lower()]
@@ -83,13 +83,14 @@ def seen_gpus(
     found, hidden = [], []
     for index in range(count):
         try:
-            found.append(_look(index, pause))
+            found.append(look_at(index, pause))
         except JoulewiseError as error:
             hidden.append((index, error))
     return tuple(found), tuple(hidden)
 
 
-def _look(index: int, pause: Pause) -> FoundGpu:
+def look_at(index: int, pause: Pause) -> FoundGpu:
+    """The GPU at this index. Raises NotPermitted, DeviceLost, DeviceError."""
     handle = handle_by_index(index, pause)
     if handle.code == Code.NO_PERMISSION:
         raise NotPermitted(

@@ -105,8 +105,11 @@ class NvmlGpu:
         self._memory_switch = MemoryClockSwitch(device, timer)
         self._knobs = NvmlKnobs(device, self._memory_switch)
         self._clocks: ClockGrid | None = None
-        self._enforced_w = self._enforced_limit_w()
+        self._enforced_w: float | None = None
         self._is_asked = False
+        self._kept_w: float | None = None
+        """The power limit found, where another process sets this GPU for us."""
+        self._is_kept = False
         is_fake = is_fake_library()
         self._identity = GpuIdentity(
             spec=options.spec(found.uuid),
@@ -158,7 +161,11 @@ class NvmlGpu:
                 mem_clocks_mhz=mem if is_taken else (),
                 read_mem_clocks_mhz=mem,
             )
-        limits = power_limit_range(self._device, self._knobs.found_limit_w)
+        if not (self._is_asked or self._is_kept):
+            # Whatever holds before anything was asked for is how the GPU is found.
+            self._enforced_w = self._enforced_limit_w()
+        found_w = self._kept_w if self._is_kept else self._knobs.found_limit_w
+        limits = power_limit_range(self._device, found_w)
         if limits is not None:
             limits = replace(limits, enforced_w=self._enforced_w)
         return replace(self._clocks, power_limits=limits)
@@ -231,15 +238,23 @@ class NvmlGpu:
         """Ask for a point. Raises NotPermitted, NotSupported, DeviceLost, DeviceError."""
         grid = self.clock_grid()
         self._check(point, grid)
-        if not self._is_asked:
-            # What holds now is how the GPU was found; whatever differs later is somebody else's.
-            self._enforced_w, self._is_asked = self._enforced_limit_w(), True
+        # What holds now is how the GPU was found; whatever differs later is somebody else's.
+        self._is_asked = True
         self._knobs.request(point, grid)
 
     def reset(self, touched: Touched | None = None) -> None:
         """Give touched knobs back. Raises NotPermitted, DeviceLost, DeviceError."""
         self._knobs.reset(touched)
         self._is_asked = False
+
+    def keep_found(self) -> None:
+        """As it is now, it was found: another process sets it for us. Raises DeviceLost."""
+        self._kept_w, self._enforced_w = self._knobs.found_limit_w, self._enforced_limit_w()
+        self._is_kept = True
+
+    def forget_found(self) -> None:
+        """It is set for us no more."""
+        self._is_kept = False
 
     def _enforced_limit_w(self) -> float | None:
         """The power limit in force, whoever set it (nvmlDeviceGetEnforcedPowerLimit)."""

@@ -76,9 +76,10 @@ LOST: Final = frozenset(
 )
 PASSING: Final = frozenset({Code.TIMEOUT, Code.NOT_READY, Code.UNKNOWN})
 _PERMISSION_HINT = (
-    "Setting clocks and power limits needs CAP_SYS_ADMIN in the host's user namespace: run as "
-    "root, or in Docker with --cap-add SYS_ADMIN; root of a rootless container is not enough. "
-    "Reading needs no rights."
+    "Let an administrator run joulewised, which sets clocks for this account: docs/safe-control. "
+    "Without it, setting clocks and power limits needs CAP_SYS_ADMIN in the host's user "
+    "namespace: run as root, or in Docker with --cap-add SYS_ADMIN; root of a rootless container "
+    "is not enough. Reading needs no rights."
 )
 
 

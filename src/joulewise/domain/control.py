@@ -21,6 +21,8 @@ class Holder:
     user: str | None = None
     command: str | None = None
     daemon_pid: int | None = None
+    is_idle_policy: bool = False
+    """Whether it is no program, but joulewised that lowers the clocks of an idle GPU."""
 
     @property
     def text(self) -> str:
@@ -39,8 +41,9 @@ class ControlledGpu:
     `device` is the device string that opens it. `holder` is `None` where nobody holds it, and
     `asked` what the holder asked for last: `None` before that. `found` is what could be read
     back before the first touch. `caveats` say what is not as asked: a foreign change, a clock
-    not held, a cap. `left_set` is a sentence on clocks that a dead holder left set. `sample` is
-    the last reading; `None`: there was none, or the GPU no longer answers.
+    not held, a cap. `left_set` is a sentence on clocks that a dead holder left set, and
+    `left_open` one on what a damaged journal leaves open: no clocks, for those are given back.
+    `sample` is the last reading; `None`: there was none, or the GPU no longer answers.
     """
 
     uuid: str
@@ -54,6 +57,7 @@ class ControlledGpu:
     sample: GpuSample | None = None
     caveats: tuple[Caveat, ...] = ()
     left_set: str | None = None
+    left_open: str | None = None
     is_lowered_idle: bool = False
     """Whether the idle policy has lowered its clocks."""
     index: int | None = None

@@ -42,14 +42,16 @@ class OperatingPoint:
 AUTO = OperatingPoint()
 KNOBS = ("sm_clock_mhz", "mem_clock_mhz", "power_limit_w")
 """Names of the knobs, as in OperatingPoint."""
+CLOCK_KNOBS = ("sm_clock_mhz", "mem_clock_mhz")
+"""Those that are clocks: they cannot be read back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLimitRange:
     """Power limits that may be set: down to what the board takes, never above the one found.
 
-    `enforced_w` is the limit that was in force when the first point was asked for, or before
-    that when the device was opened. It is lower than the one set where something beside the
+    `enforced_w` is the limit that was in force when the first point was asked for, or is now
+    where none was. It is lower than the one set where something beside the
     driver, such as the management of the machine, keeps it down; `None`: not known.
     """
 

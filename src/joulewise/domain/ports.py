@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.measurement import GpuSample, IterationTiming, LoopTiming
@@ -99,6 +99,23 @@ class WatchedGpu(Protocol):
 
     def wait(self, duration_s: float) -> None:
         """Let time pass on the device's clock."""
+        ...
+
+
+@runtime_checkable
+class FoundKeeper(Protocol):
+    """A handle that can keep in mind how the GPU was found, while another process sets it for us.
+
+    Whoever holds a lease through a daemon requests nothing by its own handle, so that this would
+    take the limits that the daemon sets for those that were found.
+    """
+
+    def keep_found(self) -> None:
+        """As it is now, it was found. Raises DeviceLost."""
+        ...
+
+    def forget_found(self) -> None:
+        """It is set for us no more."""
         ...
 
 

@@ -11,10 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.clock_judgement import (
+    CLEARLY_BELOW_RATIO,
+    POWER_LIMIT,
+    grid_step_mhz,
+    is_clearly_low,
+    is_other_limit,
+    limit_to_be_w,
+)
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.points import ClockGrid, OperatingPoint
 from joulewise.measure.held_down import (
-    POWER_LIMIT,
     can_explain,
     held_by_nothing_but,
     held_down,
@@ -27,15 +34,12 @@ _FREE_STEP_COUNT = 2
 _FREE_WITHIN_RATIO = 0.02
 # Between warm-up and window it may fall by more.
 _REACHED_WITHIN_RATIO = 0.06
-# Boards that list clocks beyond what they ever take up reach about nine tenths of the highest.
-_CLEARLY_BELOW_RATIO = 0.8
 # Cycles that the GPU counted itself, against the clock that it reads: what a chip reaches may
 # lie between two listed clocks.
 _COUNTED_WITHIN_RATIO = 0.003
 _LABEL_WITHIN_MHZ = 0.5
 # The clock of one kernel at the power limit wanders by so much; a lock lies further off.
 _CAPPED_WITHIN_RATIO = 0.06
-_LIMIT_WITHIN_W = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,26 +115,17 @@ def foreign_limit(
     A lower one that was in force when the device was opened goes with the device: no limit
     asked for lifts it.
     """
-    wanted_w = _limit_to_be_w(point, grid)
+    wanted_w = limit_to_be_w(point, grid)
     if wanted_w is None:
         return ()
     is_asked = point.power_limit_w is not None and wanted_w == point.power_limit_w
     for sample in samples:
         limit_w = sample.power_limit_w
-        if limit_w is not None and abs(limit_w - wanted_w) > _LIMIT_WITHIN_W:
+        if limit_w is not None and is_other_limit(limit_w, wanted_w):
             seen = f"a power limit of {limit_w:g} W was in force, not the {wanted_w:g} W "
             seen += "asked for" if is_asked else "found"
             return (Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=seen),)
     return ()
-
-
-def _limit_to_be_w(point: OperatingPoint, grid: ClockGrid) -> float | None:
-    """The power limit that is in force where nobody else has touched it since."""
-    limits = grid.power_limits
-    if limits is None:
-        return point.power_limit_w
-    usual_w = limits.found_w if limits.enforced_w is None else limits.enforced_w
-    return usual_w if point.power_limit_w is None else min(point.power_limit_w, usual_w)
 
 
 def foreign_clock_on_the_way(
@@ -146,13 +141,13 @@ def foreign_clock_on_the_way(
     if not known_mhz or not can_explain(samples):
         return ()
     lowest, highest = min(known_mhz), max(known_mhz)
-    least = lowest - _step_mhz(lowest, grid.sm_clocks_mhz)
-    most = highest + _step_mhz(highest, grid.sm_clocks_mhz)
+    least = lowest - grid_step_mhz(lowest, grid.sm_clocks_mhz)
+    most = highest + grid_step_mhz(highest, grid.sm_clocks_mhz)
     for sample in unexplained(samples):
         clock, memory = sample.sm_clock_mhz, sample.mem_clock_mhz
         if clock is None:
             continue
-        is_memory_low = _is_low_memory(memory, grid)
+        is_memory_low = is_clearly_low(memory, grid.known_mem_clocks_mhz)
         is_above = clock > most and None not in clocks_mhz
         if is_above or (clock < least and not is_memory_low):
             seen = f"the SM clock ran at {clock} MHz, and the plan visits {lowest} to {highest} MHz"
@@ -175,7 +170,7 @@ def _domains(
         free_mhz=_read_memory(free),
     )
     # A low memory clock holds the SM clock down on some boards, and no reason tells so.
-    is_memory_low = _is_low_memory(point.mem_clock_mhz, grid)
+    is_memory_low = is_clearly_low(point.mem_clock_mhz, grid.known_mem_clocks_mhz)
     sm = _Domain(
         name="SM clock",
         asked_mhz=point.sm_clock_mhz,
@@ -195,7 +190,7 @@ def _doubt(domain: _Domain, *, is_excused: bool, can_tell: bool) -> Caveat | Non
         seen = _below_free(domain) if can_tell else None
         return None if seen is None else Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=seen)
     asked_mhz = domain.asked_mhz
-    step_mhz = _step_mhz(asked_mhz, domain.listed_mhz)
+    step_mhz = grid_step_mhz(asked_mhz, domain.listed_mhz)
     if can_tell:
         seen = _off_for_a_while(domain, asked_mhz, step_mhz)
         if seen is not None:
@@ -230,15 +225,15 @@ def _below_free(domain: _Domain) -> str | None:
     if not domain.free_mhz:
         return None
     lowest, highest = min(domain.free_mhz), max(domain.free_mhz)
-    step_mhz = _FREE_STEP_COUNT * _step_mhz(highest, domain.listed_mhz)
+    step_mhz = _FREE_STEP_COUNT * grid_step_mhz(highest, domain.listed_mhz)
     words = f"the {domain.name} was left to the driver and ran at {lowest} MHz"
-    within_ratio = _FREE_WITHIN_RATIO if domain.listed_mhz else 1.0 - _CLEARLY_BELOW_RATIO
+    within_ratio = _FREE_WITHIN_RATIO if domain.listed_mhz else 1.0 - CLEARLY_BELOW_RATIO
     if highest - lowest > max(step_mhz, within_ratio * highest):
         return f"{words} for a while and at {highest} MHz before or after, with nothing against it"
     reached = domain.reached_mhz or 0
     if reached - lowest > max(step_mhz, _REACHED_WITHIN_RATIO * reached):
         return f"{words}, though it had reached {reached} MHz and nothing held it down"
-    if lowest < _CLEARLY_BELOW_RATIO * max(domain.listed_mhz, default=0):
+    if is_clearly_low(lowest, domain.listed_mhz):
         return f"{words}, far below its highest, while nothing held it down"
     return None
 
@@ -253,7 +248,7 @@ def _below_capped(samples: Sequence[GpuSample], grid: ClockGrid) -> str | None:
     if not capped or not free:
         return None
     lowest = min(capped)
-    step_mhz = _FREE_STEP_COUNT * _step_mhz(lowest, grid.sm_clocks_mhz)
+    step_mhz = _FREE_STEP_COUNT * grid_step_mhz(lowest, grid.sm_clocks_mhz)
     if lowest - min(free) <= max(step_mhz, _CAPPED_WITHIN_RATIO * lowest):
         return None
     return (
@@ -275,7 +270,7 @@ def _moved_between(
     if counted_mhz is None or not read or not held_by_nothing_but(POWER_LIMIT, samples):
         return None
     lowest, highest = min(read), max(read)
-    step_mhz = _step_mhz(lowest, grid.sm_clocks_mhz)
+    step_mhz = grid_step_mhz(lowest, grid.sm_clocks_mhz)
     slack_mhz = _LABEL_WITHIN_MHZ + _COUNTED_WITHIN_RATIO * highest
     slack_mhz += step_mhz if lowest < highest else 0
     above_mhz = step_mhz if held_down(samples, POWER_LIMIT) else 0
@@ -288,23 +283,12 @@ def _moved_between(
     )
 
 
-def _is_low_memory(clock_mhz: int | None, grid: ClockGrid) -> bool:
-    """Whether this is clearly below the highest listed; not where none is known or listed."""
-    highest_mhz = max(grid.known_mem_clocks_mhz, default=0)
-    return clock_mhz is not None and clock_mhz < _CLEARLY_BELOW_RATIO * highest_mhz
-
-
 def _read_sm(samples: Sequence[GpuSample]) -> tuple[int, ...]:
     return tuple(one.sm_clock_mhz for one in samples if one.sm_clock_mhz is not None)
 
 
 def _read_memory(samples: Sequence[GpuSample]) -> tuple[int, ...]:
     return tuple(one.mem_clock_mhz for one in samples if one.mem_clock_mhz is not None)
-
-
-def _step_mhz(clock_mhz: int, listed_mhz: Sequence[int]) -> int:
-    """Distance to the nearest other listed clock; 0 for a list of one."""
-    return min((abs(clock_mhz - other) for other in listed_mhz if other != clock_mhz), default=0)
 
 
 def _mean_mhz(clocks_mhz: Sequence[int]) -> float | None:

@@ -3,54 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.caveats import Caveat
+from joulewise.domain.clock_judgement import (
+    CAUSES,
+    NEGLIGIBLE_RATIO,
+    Cause,
+    grown_ratio,
+    held_down_ratio,
+)
 from joulewise.domain.measurement import EventReason, GpuSample
-
-# A window capped or slowed for less than this share of its length is as good as any.
-NEGLIGIBLE_RATIO = 0.01
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
-    """One cause: its counter of seconds, its event reasons, and the doubt that it casts."""
-
-    counter: str | None
-    """Field of `GpuSample`; `None` where devices count no time for this cause."""
-    reasons: frozenset[EventReason]
-    kind: CaveatKind
-    words: str
-    advice: str | None = None
-
-
-POWER_LIMIT = Cause(
-    counter="power_capped_s",
-    reasons=frozenset({EventReason.POWER_CAP}),
-    kind=CaveatKind.POWER_CAPPED,
-    words="the power limit held the clock down",
-)
-POWER_BRAKE = Cause(
-    counter="power_braked_s",
-    reasons=frozenset({EventReason.POWER_BRAKE}),
-    kind=CaveatKind.POWER_CAPPED,
-    words="the power brake of the machine held the clock down",
-    advice="Look at the power supply: the machine asked the GPU to draw less.",
-)
-HEAT = Cause(
-    counter="thermally_throttled_s",
-    reasons=frozenset({EventReason.SW_THERMAL, EventReason.HW_THERMAL}),
-    kind=CaveatKind.THERMALLY_THROTTLED,
-    words="heat held the clock down",
-)
-SYNC_BOOST = Cause(
-    counter="sync_boosted_s",
-    reasons=frozenset({EventReason.SYNC_BOOST}),
-    kind=CaveatKind.CLOCK_NOT_HELD,
-    words="sync boost held the clock down to that of another GPU",
-    advice="Take the GPU out of its sync boost group.",
-)
-CAUSES = (POWER_LIMIT, POWER_BRAKE, HEAT, SYNC_BOOST)
 
 # Also reasons for a lower clock, which no caveat goes with: NVIDIA sets the first by default on
 # some boards, and the others while a clock changes or a display asks.
@@ -79,7 +41,7 @@ def held_down(samples: Sequence[GpuSample], *causes: Cause) -> tuple[Caveat, ...
     """
     caveats = []
     for cause in causes:
-        share = _share(samples, cause)
+        share = held_down_ratio(samples, cause)
         if share > NEGLIGIBLE_RATIO:
             seen = f"{cause.words} for {share:.0%} of the window"
             caveats.append(Caveat(kind=cause.kind, seen=seen, advice=cause.advice))
@@ -125,28 +87,8 @@ def names(sample: GpuSample, cause: Cause) -> bool:
 def _is_explained(before: GpuSample, after: GpuSample) -> bool:
     if _names_reason(before) or _names_reason(after):
         return True
-    return any((_grown_ratio(before, after, cause) or 0.0) > NEGLIGIBLE_RATIO for cause in CAUSES)
+    return any((grown_ratio(before, after, cause) or 0.0) > NEGLIGIBLE_RATIO for cause in CAUSES)
 
 
 def _names_reason(sample: GpuSample) -> bool:
     return bool((sample.event_reasons or frozenset()) & _EXPLAINING)
-
-
-def _share(samples: Sequence[GpuSample], cause: Cause) -> float:
-    """Share of the window that this cause held the clock down; 0 where it cannot be told."""
-    grown_ratio = _grown_ratio(samples[0], samples[-1], cause)
-    if grown_ratio is not None:
-        return grown_ratio
-    told = [sample.event_reasons for sample in samples if sample.event_reasons is not None]
-    return sum(bool(reasons & cause.reasons) for reasons in told) / len(told) if told else 0.0
-
-
-def _grown_ratio(before: GpuSample, after: GpuSample, cause: Cause) -> float | None:
-    """What a counter of seconds grew by, against the time that passed."""
-    if cause.counter is None:
-        return None
-    start_s, end_s = getattr(before, cause.counter), getattr(after, cause.counter)
-    passed_s = after.time_s - before.time_s
-    if start_s is None or end_s is None or passed_s <= 0:
-        return None
-    return float(end_s - start_s) / passed_s

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from joulewise.domain.measurement import EventReason, GpuSample
+from joulewise.domain.clock_judgement import is_loaded, is_named_idle
+from joulewise.domain.measurement import GpuSample
 
 _MOST_KEPT_COUNT = 4096
 
@@ -38,11 +39,6 @@ class Readings:
         return (*self._kept, last)
 
 
-def is_loaded(sample: GpuSample) -> bool:
-    """Whether the GPU works for all that the driver says; not where it does not tell."""
-    return sample.event_reasons is not None and EventReason.GPU_IDLE not in sample.event_reasons
-
-
 def held_under_load_mhz(samples: Sequence[GpuSample]) -> float | None:
     """Median SM clock while the GPU worked; `None` where it did not, or does not tell."""
     clocks = [one.sm_clock_mhz for one in samples if is_loaded(one)]
@@ -52,7 +48,4 @@ def held_under_load_mhz(samples: Sequence[GpuSample]) -> float | None:
 
 def is_idle_throughout(samples: Sequence[GpuSample]) -> bool:
     """Whether the driver called it idle in every reading."""
-    return all(
-        one.event_reasons is not None and EventReason.GPU_IDLE in one.event_reasons
-        for one in samples
-    )
+    return all(is_named_idle(one) for one in samples)

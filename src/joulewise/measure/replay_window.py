@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.clock_judgement import SYNC_BOOST
 from joulewise.domain.errors import MeasurementError
 from joulewise.domain.measurement import GpuSample, IterationTiming, ReplayWindow
 from joulewise.domain.plan import PlannedLaunch, PlannedRequest
 from joulewise.domain.points import ClockGrid
 from joulewise.domain.ports import Gpu, IterationLoop, Progress
 from joulewise.measure.clocks import clock_doubts, foreign_clock_on_the_way, foreign_limit
-from joulewise.measure.held_down import SYNC_BOOST, held_down
+from joulewise.measure.held_down import held_down
 from joulewise.measure.meter import CounterMeter, Meter, after_failure, meter_of
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.watching import watch, window_of

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.clock_judgement import CAUSES
 from joulewise.domain.errors import InputError, MeasurementError
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.points import AUTO
@@ -13,7 +14,7 @@ from joulewise.domain.ports import Gpu, KernelRunner, Progress, no_progress
 from joulewise.domain.sensor_probe import SensorProbe, UpdatePeriod
 from joulewise.measure.clocks import clock_doubts, foreign_limit
 from joulewise.measure.counter_check import disagreement, power_excess_ratio
-from joulewise.measure.held_down import CAUSES, held_down
+from joulewise.measure.held_down import held_down
 from joulewise.measure.meter import after_failure, meter_of
 from joulewise.measure.sensor_estimates import (
     averaging_window_s,

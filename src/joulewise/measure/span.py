@@ -3,8 +3,13 @@
 Windows begin and end where the energy counter moves, with the GPU loaded across both edges. A
 command does not wait for that. So the counter is read at its last step before the command and at
 its first one after it, and what was drawn in between but outside the command is taken off: its
-time is known, and its power is that of the step before the command, and of the step after it. No
-power of the command itself comes into it, for its whole energy lies between the two readings.
+time is known, and its power is taken to be that of the step before the command, and of the step
+after it. No power of the command itself comes into it, for its whole energy lies between the two
+readings.
+
+What was really drawn on either side may be another: a GPU goes on working for some milliseconds
+after a command, or something else runs then. It is at least nothing and at most what the power
+limit allows; after the command, at most what the counter grew by since. That is what stays open.
 """
 
 from __future__ import annotations
@@ -24,6 +29,8 @@ COARSE_RATIO = 0.01
 _TICK_TIMEOUT_S = 1.5
 # A step is seen so much late: a poll, and the calls after it.
 _SEEN_LATE_S = 0.002
+# The counter tells whole millijoules.
+_COUNTED_WITHIN_J = 0.001
 # How often most power sensors move: at each end of a span that much cannot be told apart.
 _POWER_PERIOD_S = 0.1
 # Power readings now and then of a load that comes and goes scatter; counters that are wrong lie
@@ -34,10 +41,13 @@ _SHORTEST_COMPARED_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanEnergy:
-    """What a span took; the true energy lies within `uncertainty_j` of it.
+    """What a span took, and what stays open of it.
 
-    That is what the meter's coarseness leaves open. How well the sensor is calibrated is
-    another matter, of which no device tells.
+    Where the counter tells, the true energy lies within `uncertainty_j`, as long as the GPU keeps
+    its power limit on average over a step of the counter, and a step is seen at once. Where power
+    readings were added up it is what their distance leaves open at both ends; of what the power
+    did between two readings nobody knows. How well the sensor is calibrated is another matter, of
+    which no device tells.
     """
 
     energy_j: float
@@ -97,21 +107,25 @@ class SpanMeter:
             MeasurementError: no energy came out that can be trusted.
             DeviceError: the device no longer answers.
         """
-        self.see(self._gpu.sample())
+        sample = self._gpu.sample()
+        self.see(sample)
         if self._counter is not None:
             try:
-                return self._counted(self._counter, start_s, end_s)
+                return self._counted(self._counter, sample, start_s, end_s)
             except MeasurementError as error:
                 self._no_counter = error.message
         return self._added_up(start_s, end_s)
 
-    def _counted(self, counter: _Counter, start_s: float, end_s: float) -> SpanEnergy:
+    def _counted(
+        self, counter: _Counter, last: GpuSample, start_s: float, end_s: float
+    ) -> SpanEnergy:
         """Wait for two more steps, and take off what was drawn outside the span."""
         first = self._gpu.wait_for_energy_tick(_TICK_TIMEOUT_S)
         second = self._gpu.wait_for_energy_tick(_TICK_TIMEOUT_S)
         counter.see(first)
         counter.see(second)
-        counted = counter.between(start_s, end_s, first, second)
+        after = _After(last=last, first=first, step=_step(first, second))
+        counted = counter.between(start_s, end_s, after)
         check_plausible(self._gpu, counter.whole_j(first), (counter.opened, first))
         doubts = self._disagreement(counted.energy_j, start_s, end_s)
         period_s = second.time_s - first.time_s
@@ -154,13 +168,42 @@ class _Step:
     power_w: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _After:
+    """What was read after the span: as soon as it was over, at the next step, and the one then."""
+
+    last: GpuSample
+    first: GpuSample
+    step: _Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outside:
+    """What was drawn beside the span: most probably `likely_j`, between nothing and `most_j`."""
+
+    likely_j: float
+    most_j: float
+
+    @property
+    def energy_j(self) -> float:
+        """What is taken off."""
+        return min(self.likely_j, self.most_j)
+
+    @property
+    def uncertainty_j(self) -> float:
+        """How far that may lie off."""
+        return max(self.energy_j, self.most_j - self.energy_j)
+
+
 class _Counter:
     """The counter from its last step before the span on."""
 
     def __init__(self, before: _Step) -> None:
         self._before = before
         self._last_j = before.energy_j
+        self._highest_w = before.power_w
         self._broken: str | None = None
+        self._note_power(before.sample)
 
     @property
     def opened(self) -> GpuSample:
@@ -169,6 +212,7 @@ class _Counter:
 
     def see(self, sample: GpuSample) -> None:
         """Notice a counter that goes back, as when the driver is loaded anew."""
+        self._note_power(sample)
         if sample.energy_j is None:
             self._broken = "the energy counter was gone for a while"
         elif sample.energy_j < self._last_j:
@@ -180,20 +224,36 @@ class _Counter:
         """What was counted up to a later step."""
         return (after.energy_j or 0.0) - self._before.energy_j
 
-    def between(
-        self, start_s: float, end_s: float, first: GpuSample, second: GpuSample
-    ) -> SpanEnergy:
-        """The span's part of what was counted up to `first`; `second` tells what followed."""
+    def between(self, start_s: float, end_s: float, after: _After) -> SpanEnergy:
+        """The span's part of what was counted up to the first step after it."""
         if self._broken is not None:
             raise MeasurementError(self._broken)
-        before, after = self._before, _step(first, second)
-        outside_j = before.power_w * max(0.0, start_s - before.sample.time_s)
-        outside_j += after.power_w * max(0.0, first.time_s - end_s)
-        energy_j = self.whole_j(first) - outside_j
+        whole_j = self.whole_j(after.first)
+        highest_w = max(self._highest_w, after.step.power_w)
+        outsides = (self._drawn_before(start_s, highest_w), _drawn_after(end_s, highest_w, after))
+        energy_j = whole_j - sum(one.energy_j for one in outsides)
         if energy_j <= 0:
             raise MeasurementError("the command was too short for the energy counter")
-        uncertainty_j = outside_j + _SEEN_LATE_S * (before.power_w + after.power_w)
+        uncertainty_j = sum(one.uncertainty_j for one in outsides) + 2 * _COUNTED_WITHIN_J
         return SpanEnergy(energy_j=energy_j, uncertainty_j=uncertainty_j)
+
+    def _drawn_before(self, start_s: float, highest_w: float) -> _Outside:
+        gap_s = max(0.0, start_s - self._before.sample.time_s)
+        most_j = highest_w * (gap_s + _SEEN_LATE_S)
+        return _Outside(likely_j=self._before.power_w * gap_s, most_j=most_j)
+
+    def _note_power(self, sample: GpuSample) -> None:
+        told_w = (self._highest_w, sample.power_w or 0.0, sample.power_limit_w or 0.0)
+        self._highest_w = max(told_w)
+
+
+def _drawn_after(end_s: float, highest_w: float, after: _After) -> _Outside:
+    gap_s = max(0.0, after.first.time_s - end_s)
+    # The counter may have moved between the end and the reading that came as soon as it could.
+    late_s = max(0.0, after.last.time_s - end_s) + _SEEN_LATE_S
+    grown_j = (after.first.energy_j or 0.0) - (after.last.energy_j or 0.0)
+    most_j = min(highest_w * gap_s, grown_j + highest_w * late_s)
+    return _Outside(likely_j=after.step.power_w * gap_s, most_j=most_j)
 
 
 class _PowerSum:

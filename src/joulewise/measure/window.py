@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.clock_judgement import HEAT, POWER_BRAKE, POWER_LIMIT, SYNC_BOOST
 from joulewise.domain.errors import MeasurementError
 from joulewise.domain.measurement import GpuSample, LoopTiming, Window
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.ports import Gpu, KernelLoop
 from joulewise.measure.clocks import clock_doubts, foreign_limit, held_sm_clock_mhz
 from joulewise.measure.counter_check import disagreement
-from joulewise.measure.held_down import HEAT, POWER_BRAKE, POWER_LIMIT, SYNC_BOOST, held_down
+from joulewise.measure.held_down import held_down
 from joulewise.measure.meter import (
     CounterMeter,
     Meter,

@@ -12,12 +12,15 @@ from joulewise.domain.errors import InputError
 from joulewise.store.files import file_error
 
 
-def write_atomically(path: Path, content: bytes, *, follows_links: bool = True) -> None:
+def write_atomically(
+    path: Path, content: bytes, *, follows_links: bool = True, is_private: bool = False
+) -> None:
     """Write `content` beside `path`, flush it to disk, and rename it into place.
 
     Killed at any moment, `path` holds the old content or the new; at worst a hidden file
     `.NAME.*.tmp` stays behind. A link is followed, so that what it names is replaced; without
-    `follows_links` the link itself is.
+    `follows_links` the link itself is. With `is_private` the file is its owner's alone, whatever
+    the umask of the process; else that decides.
 
     Raises:
         InputError: the folder is missing or cannot be written to, or `path` is a folder, a
@@ -25,7 +28,7 @@ def write_atomically(path: Path, content: bytes, *, follows_links: bool = True) 
     """
     try:
         target = _target(path) if follows_links else path
-        _replace(target, _beside(target), content)
+        _replace(target, _beside(target), content, is_private=is_private)
     except (OSError, ValueError) as error:
         raise file_error(error, path, doing="written") from error
 
@@ -84,9 +87,9 @@ def _beside(target: Path) -> Path:
     return target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
 
 
-def _replace(target: Path, beside: Path, content: bytes) -> None:
+def _replace(target: Path, beside: Path, content: bytes, *, is_private: bool) -> None:
     try:
-        with beside.open("xb") as file:
+        with open(beside, "xb", opener=_private if is_private else None) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -95,3 +98,12 @@ def _replace(target: Path, beside: Path, content: bytes) -> None:
         beside.unlink(missing_ok=True)
         raise
     sync_folder(target.parent)
+
+
+def _private(name: str, flags: int) -> int:
+    """Open a new file that is its owner's alone from the beginning."""
+    descriptor = os.open(name, flags, 0o600)
+    if os.name == "posix":
+        # A umask may also have taken something from the owner.
+        os.fchmod(descriptor, 0o600)
+    return descriptor

@@ -13,12 +13,13 @@ from joulewise.control.drift import DriftWatch
 from joulewise.control.lease import GpuLease
 from joulewise.device.nvml_string import is_nvml
 from joulewise.domain.caveats import Caveat, first_of_each_kind
+from joulewise.domain.clock_judgement import CAUSES
 from joulewise.domain.errors import InputError, JoulewiseError
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.plan import Plan
 from joulewise.domain.points import AUTO, ClockGrid, OperatingPoint
 from joulewise.domain.ports import Gpu, Lease
-from joulewise.measure.held_down import HEAT, POWER_BRAKE, POWER_LIMIT, SYNC_BOOST, held_down
+from joulewise.measure.held_down import held_down
 from joulewise.measure.readings import Readings, held_under_load_mhz, is_idle_throughout
 from joulewise.report.regions import change_indices
 from joulewise.store.documents import read_plan
@@ -192,8 +193,7 @@ class _Watcher:
     def caveats(self) -> tuple[Caveat, ...]:
         """Of the whole time: what held the clock down for how much of it, and what drifted."""
         samples = self.samples
-        causes = (POWER_LIMIT, POWER_BRAKE, HEAT, SYNC_BOOST)
-        lowered = held_down(samples, *causes) if samples else ()
+        lowered = held_down(samples, *CAUSES) if samples else ()
         return first_of_each_kind(*lowered, *self._drifts)
 
     @contextmanager

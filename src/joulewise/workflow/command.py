@@ -92,6 +92,14 @@ class Command:
         self._stage = _Stage.OVER
         return code if code >= 0 else _FIRST_SIGNAL_EXIT_CODE - code
 
+    def run_alone(self) -> int:
+        """Run it with its `signals`; before and after it this process ends as any other does.
+
+        For what sets nothing, so that nothing has to be given back. Raises as `run`.
+        """
+        with self.signals():
+            return self.run()
+
     @contextmanager
     def signals(self) -> Iterator[None]:
         """Handle signals inside the block; enter it before a lease is taken.
@@ -138,7 +146,8 @@ def _has_terminal() -> bool:
     """Whether the keyboard's signals come to us, and so to the command, from a terminal.
 
     A terminal sends them to the processes in front of it. Elsewhere, as under a scheduler, they
-    were meant for this process alone.
+    were meant for this process alone. Nothing tells a handler who sent a signal, so in front of
+    a terminal one that somebody else sends is taken for the terminal's.
     """
     if sys.platform == "win32":
         return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,22 +10,20 @@ import msgspec
 
 from joulewise.control.daemon.messages import GpuState, State, Status, state_of
 from joulewise.control.drift import SETTLE_S, DriftWatch
-from joulewise.control.journal import read_journal, still_set
 from joulewise.control.remote import reach
-from joulewise.control.state import default_state_dir, is_of_a_process
+from joulewise.control.state import JOURNAL_SUFFIX, default_state_dir, is_of_a_process
 from joulewise.device.nvml_gpu import open_nvml
 from joulewise.device.real_time import MonotonicTimer
 from joulewise.domain.caveats import Caveat
+from joulewise.domain.clock_judgement import is_loaded
 from joulewise.domain.control import ControlledGpu
 from joulewise.domain.errors import DeviceError, InputError, JoulewiseError
 from joulewise.domain.points import AUTO
-from joulewise.measure.readings import is_loaded
 from joulewise.simulator.fake_driver import loaded_driver
-from joulewise.workflow.lease_findings import knob_names, lease_trace
+from joulewise.workflow.lease_findings import NO_LEASE, lease_trace
 from joulewise.workflow.leasing import socket_path
 from joulewise.workflow.metrics import watch_machine
 
-_SUFFIX = ".journal.json"
 # A clock that nothing explains is looked at again a few times before it is called a lock.
 _LOOK_COUNT = 4
 _LOOK_AGAIN_S = 0.1
@@ -34,11 +31,15 @@ _LOOK_AGAIN_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenDaemon:
-    """The joulewised that answered, or why the one at this socket did not: `problem`."""
+    """The joulewised that answered, or why the one at this socket did not: `problem`.
+
+    `own_problems` are sentences of one that answered on what it cannot do.
+    """
 
     socket: Path
     pid: int | None = None
     problem: str | None = None
+    own_problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,16 +94,16 @@ def _daemon() -> tuple[SeenDaemon | None, tuple[GpuState, ...] | None]:
         return SeenDaemon(socket=path, problem=error.message), None
     if not isinstance(answer, State):
         return SeenDaemon(socket=path, problem="it answers another question"), None
-    return SeenDaemon(socket=path, pid=answer.pid), answer.gpus
+    seen = SeenDaemon(socket=path, pid=answer.pid, own_problems=answer.problems)
+    return seen, answer.gpus
 
 
 def _state(gpu: ControlledGpu) -> GpuState:
-    """With the knobs that a holder has touched: to which values, its journal does not say."""
-    state = state_of(gpu)
-    entry = None if gpu.holder is None else lease_trace(gpu.uuid).entry
-    if entry is None or state.asked is not None:
-        return state
-    return msgspec.structs.replace(state, asked=knob_names(entry.touched) or None)
+    """With what its journal tells: which knobs were touched, or that nobody can read it."""
+    trace = lease_trace(gpu.uuid) if gpu.is_control_known else NO_LEASE
+    entry = None if gpu.holder is None else trace.entry
+    touched = gpu.touched if entry is None else entry.touched
+    return msgspec.structs.replace(state_of(gpu), touched=touched, left_open=trace.damage)
 
 
 def _with_drift(gpu: ControlledGpu) -> ControlledGpu:
@@ -132,19 +133,20 @@ def _drift(device: str) -> tuple[Caveat, ...]:
 
 
 def _left_elsewhere(gpus: tuple[GpuState, ...]) -> tuple[str, ...]:
-    """What journals say of GPUs that are not here: taken out, or hidden from this container."""
+    """What journals say of GPUs that are not here: taken out, or hidden from this container.
+
+    Where the holder lives, nothing is left: it gives its clocks back itself.
+    """
     known = {gpu.gpu for gpu in gpus}
-    return tuple(
-        still_set(read_journal(path), path)
-        for path in _journals()
-        if path.name.removesuffix(_SUFFIX) not in known and not is_of_a_process(path)
-    )
+    traces = map(lease_trace, sorted(_uuids_of_journals() - known))
+    return tuple(trace.left_set for trace in traces if trace.left_set is not None)
 
 
-def _journals() -> Iterator[Path]:
+def _uuids_of_journals() -> set[str]:
+    """GPUs that have a journal in the state folder; of some only the copy is left."""
     try:
-        folder = default_state_dir()
-        paths = sorted(folder.iterdir())
+        paths = list(default_state_dir().iterdir())
     except (InputError, OSError):
-        return
-    yield from (path for path in paths if path.name.endswith(_SUFFIX))
+        return set()
+    names = {path.name.removesuffix(".copy") for path in paths if not is_of_a_process(path)}
+    return {name.removesuffix(JOURNAL_SUFFIX) for name in names if name.endswith(JOURNAL_SUFFIX)}

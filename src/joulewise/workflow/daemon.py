@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from joulewise.control.daemon.absent import AbsentGpu
 from joulewise.control.daemon.activation import ServiceManager, handed_socket
 from joulewise.control.daemon.changes_log import ChangesLog
 from joulewise.control.daemon.desk import LeaseDesk
@@ -24,12 +25,13 @@ from joulewise.control.daemon.socket_file import listening_at
 from joulewise.control.daemon.trusted_file import checked_state_dir
 from joulewise.control.guard import Guard
 from joulewise.control.idle import LONGEST_GAP_S, IdlePolicy
+from joulewise.control.journal import damage
 from joulewise.control.journal import is_left as journal_is_left
 from joulewise.control.lease import GpuLease, take_lease
-from joulewise.control.lock import named_holder
-from joulewise.control.state import state_file
-from joulewise.device.nvml import use_library
-from joulewise.device.nvml_discovery import gpu_count, seen_gpus
+from joulewise.control.lock import holder_at
+from joulewise.control.state import journal_file, lock_file
+from joulewise.device.nvml import is_fake_library, use_library
+from joulewise.device.nvml_discovery import FoundGpu, gpu_count, look_at, seen_gpus
 from joulewise.device.nvml_gpu import NvmlGpu, open_nvml
 from joulewise.device.real_time import MonotonicTimer
 from joulewise.domain.control import ControlledGpu, DaemonCounts, Holder
@@ -37,7 +39,6 @@ from joulewise.domain.errors import DeviceError, JoulewiseError, NotSupported
 from joulewise.domain.points import ClockGrid
 from joulewise.domain.ports import Gpu, GpuIdentity
 from joulewise.workflow.leasing import guard_process
-from joulewise.workflow.metrics import holder_of
 
 Gpus = Callable[[], tuple[ControlledGpu, ...]]
 Counts = Callable[[], DaemonCounts]
@@ -67,9 +68,11 @@ class CheckedDaemon:
     silent: tuple[str, ...] = ()
 
     def rules_of(self, gpu: CheckedGpu) -> tuple[int, ...]:
-        """Numbers, from 1, of the rules about this GPU."""
+        """Numbers, from 1, of the rules in the file about this GPU."""
         rules = enumerate(self.policy.rules, start=1)
-        return tuple(number for number, rule in rules if rule.covers_gpu(gpu.uuid))
+        return tuple(
+            number for number, rule in rules if rule.covers_gpu(gpu.uuid) and not rule.is_built_in
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +112,7 @@ def check(options: DaemonOptions) -> CheckedDaemon:
             )
             for gpu in gpus
         ),
-        silent=silent,
+        silent=tuple(one.text for one in silent),
     )
 
 
@@ -136,29 +139,60 @@ def serve(options: DaemonOptions, *, serve_metrics: ServeMetrics | None = None) 
         listening = stack.enter_context(_listening(policy.settings.socket))
         log = ChangesLog()
         stack.callback(log.close)
-        for line in silent:
-            log.write("gpu left out", result=line)
-        # One for each GPU, so that one that hangs keeps no other from being given back.
-        guards = [guard_process() for _ in gpus]
-        keepers = [
-            GpuKeeper(
-                gpu,
-                partial(_take, state_dir, guard),
-                others=partial(_others, gpu.identity, state_dir),
-                index=gpu.index,
-                idle=_idle_policy(policy, gpu.clock_grid()),
-            )
-            for gpu, guard in zip(gpus, guards, strict=True)
-        ]
+        for one in silent:
+            log.write("gpu left out", result=one.text)
+        wiring = _Wiring(policy, state_dir)
+        desk = LeaseDesk(
+            [wiring.keeper(gpu) for gpu in gpus],
+            policy,
+            log,
+            absent=[wiring.absent(one) for one in silent],
+        )
         is_hanging = False
         try:
-            is_hanging = not asyncio.run(_run(keepers, policy, log, listening, serve_metrics))
+            is_hanging = not asyncio.run(_run(desk, policy, log, listening, serve_metrics))
         finally:
             # Where a driver call hangs, its guard gives back once this process has ended.
             if not is_hanging:
-                for guard in guards:
+                for guard in wiring.guards:
                     guard.close()
         return not is_hanging
+
+
+class _Wiring:
+    """Makes keepers of GPUs, each with a guard process of its own."""
+
+    def __init__(self, policy: Policy, state_dir: Path) -> None:
+        self._policy = policy
+        self._state_dir = state_dir
+        self.guards: list[Guard] = []
+
+    def keeper(self, gpu: NvmlGpu) -> GpuKeeper:
+        # One for each GPU, so that one that hangs keeps no other from being given back.
+        guard = guard_process()
+        self.guards.append(guard)
+        return GpuKeeper(
+            gpu,
+            partial(_take, self._state_dir, guard),
+            others=partial(_others, gpu.identity, self._state_dir),
+            index=gpu.index,
+            idle=_idle_policy(self._policy, gpu.clock_grid()),
+        )
+
+    def absent(self, silent: SilentGpu) -> AbsentGpu:
+        uuid = silent.uuid or f"nvml:{silent.index}"
+        known = ControlledGpu(
+            uuid=uuid,
+            name=silent.name or "unknown",
+            device=f"nvml:{uuid}" if silent.uuid else uuid,
+            is_simulated=is_fake_library(),
+            index=silent.index,
+        )
+        return AbsentGpu(known=known, open=partial(self._open, silent.index))
+
+    def _open(self, index: int) -> GpuKeeper:
+        """Raises JoulewiseError as long as it does not answer."""
+        return self.keeper(_opened(look_at(index, MonotonicTimer().sleep), self._policy))
 
 
 def _policy(options: DaemonOptions) -> Policy:
@@ -177,29 +211,44 @@ def _policy(options: DaemonOptions) -> Policy:
     return replace(policy, settings=settings)
 
 
-def _open_gpus(policy: Policy) -> tuple[tuple[NvmlGpu, ...], tuple[str, ...]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilentGpu:
+    """A GPU that cannot be opened, and why, in words."""
+
+    index: int
+    text: str
+    uuid: str | None = None
+    name: str | None = None
+
+
+def _open_gpus(policy: Policy) -> tuple[tuple[NvmlGpu, ...], tuple[SilentGpu, ...]]:
     """Every GPU that answers, and why the others do not."""
     pause = MonotonicTimer().sleep
     found, hidden = seen_gpus(gpu_count(pause), pause)
-    silent = [f"nvml:{index}: {error}" for index, error in hidden]
+    silent = [SilentGpu(index=index, text=f"nvml:{index}: {error}") for index, error in hidden]
     opened = []
     for gpu in found:
-        option = ",memory_lock=on" if policy.may_lock_memory(gpu.uuid) else ""
         try:
-            one = open_nvml(f"nvml:{gpu.uuid}{option}")
-            one.clock_grid()
+            opened.append(_opened(gpu, policy))
         except JoulewiseError as error:
-            silent.append(f"{gpu.title}: {error}")
-        else:
-            opened.append(one)
+            text, index = f"{gpu.title}: {error}", gpu.device.index
+            silent.append(SilentGpu(index=index, text=text, uuid=gpu.uuid, name=gpu.name))
     if opened:
         return tuple(opened), tuple(silent)
     if silent:
-        raise DeviceError(f"no GPU here can be controlled: {'; '.join(silent)}")
+        said = "; ".join(one.text for one in silent)
+        raise DeviceError(f"no GPU here can be controlled: {said}")
     raise NotSupported(
         "the NVIDIA driver sees no GPU",
         hint="In a container start it with --gpus all; elsewhere look at nvidia-smi -L.",
     )
+
+
+def _opened(found: FoundGpu, policy: Policy) -> NvmlGpu:
+    option = ",memory_lock=on" if policy.may_lock_memory(found.uuid) else ""
+    gpu = open_nvml(f"nvml:{found.uuid}{option}")
+    gpu.clock_grid()
+    return gpu
 
 
 def _idle_policy(policy: Policy, grid: ClockGrid) -> IdlePolicy | None:
@@ -213,22 +262,17 @@ def _take(state_dir: Path, guard: Guard, gpu: Gpu, holder: Holder) -> GpuLease:
 
 
 def _others(identity: GpuIdentity, state_dir: Path) -> Others:
-    """Who is named in the lock file and lives, and whether a journal is there."""
-    is_left = journal_is_left(state_file(identity, state_dir, ".journal.json"))
-    try:
-        descriptor = os.open(state_file(identity, state_dir, ".lock"), os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:
-        return Others(is_left=is_left)
-    try:
-        named = named_holder(descriptor)
-    finally:
-        os.close(descriptor)
-    if named is not None and named.pid == os.getpid():
+    """Who has the lock and lives, and what a journal says, or one that was damaged."""
+    journal = journal_file(identity, state_dir)
+    is_left, left_open = journal_is_left(journal), damage(journal)
+    named = holder_at(lock_file(identity, state_dir))
+    if named is None or named.is_giving_back:
+        return Others(is_left=is_left, left_open=left_open)
+    if named.pid == os.getpid():
         # A lease of this daemon, begun since it was seen to have none.
-        return Others()
-    if named is None or named.is_dead:
-        return Others(is_left=is_left)
-    return Others(holder=holder_of(named.text), is_left=is_left)
+        return Others(left_open=left_open)
+    holder = named.holder or Holder(pid=named.pid or 0)
+    return Others(holder=holder, is_left=is_left, left_open=left_open)
 
 
 @contextmanager
@@ -253,7 +297,7 @@ def _allow_many_files() -> None:
 
 
 async def _run(
-    keepers: list[GpuKeeper],
+    desk: LeaseDesk,
     policy: Policy,
     log: ChangesLog,
     listening: socket.socket,
@@ -266,14 +310,14 @@ async def _run(
     # What asyncio has to say of connections that break is of no use to anybody.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     loop.set_exception_handler(partial(_log_fault, log))
-    desk = LeaseDesk(keepers, policy, log)
     server = DaemonServer(desk, policy.settings, log)
     await desk.open()
-    close_metrics = _metrics(policy, serve_metrics, desk.gpus, server.counts)
+    close_metrics = _metrics(policy, serve_metrics, desk, server.counts, log)
     server.start(listening)
     manager = ServiceManager()
-    manager.ready(f"{len(keepers)} GPUs")
-    log.write("started", result=f"pid {os.getpid()}, {len(keepers)} GPUs")
+    count = len(desk.gpus())
+    manager.ready(f"{count} GPUs")
+    log.write("started", result=f"pid {os.getpid()}, {count} GPUs")
     try:
         await _until(stopping, manager)
     finally:
@@ -285,12 +329,23 @@ async def _run(
 
 
 def _metrics(
-    policy: Policy, serve_metrics: ServeMetrics | None, gpus: Gpus, counts: Counts
+    policy: Policy,
+    serve_metrics: ServeMetrics | None,
+    desk: LeaseDesk,
+    counts: Counts,
+    log: ChangesLog,
 ) -> Callable[[], None]:
+    """Serve them where that is asked for; leases are served without them, too."""
     listen = policy.settings.metrics_listen
     if listen is None or serve_metrics is None:
         return _nothing
-    return serve_metrics(listen, gpus, counts)
+    try:
+        return serve_metrics(listen, desk.gpus, counts)
+    except JoulewiseError as error:
+        problem = f"joulewised serves no metrics: {error}"
+        log.write("no metrics", asked=listen, result=str(error))
+        desk.problems = (*desk.problems, problem)
+        return _nothing
 
 
 def _nothing() -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from joulewise.control.journal import knobs_of, still_set
-from joulewise.control.state import default_state_dir, state_file
+from joulewise.control.daemon.messages import GpuState, May, State, Status
+from joulewise.control.journal import knobs_of
+from joulewise.control.remote import DaemonConnection, reach
+from joulewise.control.state import default_state_dir, journal_file
+from joulewise.domain.errors import JoulewiseError
 from joulewise.domain.points import KNOBS, ClockGrid, OperatingPoint
-from joulewise.domain.ports import WatchedGpu
+from joulewise.domain.ports import GpuIdentity, WatchedGpu
 from joulewise.workflow.lease_findings import lease_trace
-from joulewise.workflow.leasing import answers, socket_path
+from joulewise.workflow.leasing import is_guarded, socket_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +35,8 @@ class DryRun:
     knobs were touched (`touched`) and what the power limit was found at. `left_set` is a
     sentence on what a dead holder left, which would be given back before all that; `holder`
     holds the GPU now, so that nothing of this could be done. `daemon` is the socket of the
-    joulewised that would do it; it then keeps the journal.
+    joulewised that would do it; it then keeps the journal, and `refusal` says why it would not
+    do it at all: `None`, it would, or there is none.
     """
 
     device: str
@@ -47,23 +52,33 @@ class DryRun:
     daemon: Path | None
     holder: str | None
     left_set: str | None
+    refusal: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Control:
+    """Who would do it, and what is in the way."""
+
+    daemon: Path | None = None
+    holder: str | None = None
+    left_set: str | None = None
+    refusal: str | None = None
 
 
 def dry_run(gpu: WatchedGpu, point: OperatingPoint) -> DryRun:
     """Say what applying this point would write; needs no rights.
 
     The order is that in which a GPU that nothing was asked of before is set: what lowers power
-    first. Raises DeviceError where the GPU does not answer.
+    first.
+
+    Raises:
+        DeviceError: the GPU does not answer, or joulewised does not.
+        NotPermitted: this account may not ask joulewised, which would do it.
     """
     identity, grid = gpu.identity, gpu.clock_grid()
     found_w = gpu.knob_state().power_limit_w
-    path = socket_path()
-    daemon = path if path is not None and answers(path) else None
-    trace = lease_trace(identity.uuid)
-    journal = state_file(identity, default_state_dir(), ".journal.json")
-    left = None
-    if trace.journal is not None and trace.holder is None:
-        left = still_set(trace.entry, trace.journal)
+    control = _control(identity, point)
+    is_ours = control.daemon is None and not point.is_auto
     return DryRun(
         device=identity.spec,
         device_name=identity.name,
@@ -74,11 +89,54 @@ def dry_run(gpu: WatchedGpu, point: OperatingPoint) -> DryRun:
         gives_back=tuple(_gives_back(identity.uuid, point, found_w)),
         touched=tuple(knob for knob in KNOBS if knob in knobs_of(point)),
         found_power_limit_w=None if point.power_limit_w is None else found_w,
-        journal=None if daemon is not None or point.is_auto else journal,
-        daemon=daemon,
-        holder=trace.holder,
-        left_set=left,
+        journal=journal_file(identity, default_state_dir()) if is_ours else None,
+        daemon=control.daemon,
+        holder=control.holder,
+        left_set=control.left_set,
+        refusal=control.refusal,
     )
+
+
+def _control(identity: GpuIdentity, point: OperatingPoint) -> _Control:
+    """As joulewised tells, where it answers; else as locks and journals of this account do."""
+    path = socket_path() if is_guarded(identity) else None
+    connection = None if path is None else reach(path)
+    if path is not None and connection is not None:
+        with closing(connection):
+            return _of_daemon(connection, path, identity.uuid, point)
+    trace = lease_trace(identity.uuid)
+    return _Control(holder=trace.holder, left_set=trace.left_set)
+
+
+def _of_daemon(
+    connection: DaemonConnection, path: Path, uuid: str, point: OperatingPoint
+) -> _Control:
+    refusal = None
+    try:
+        connection.ask(
+            May(
+                gpu=uuid,
+                sm_clock_mhz=point.sm_clock_mhz,
+                mem_clock_mhz=point.mem_clock_mhz,
+                power_limit_w=point.power_limit_w,
+            )
+        )
+    except JoulewiseError as error:
+        refusal = error.message
+    answer = connection.ask(Status())
+    gpus = answer.gpus if isinstance(answer, State) else ()
+    state = next((gpu for gpu in gpus if gpu.gpu == uuid), None)
+    return _Control(
+        daemon=path,
+        holder=_in_the_way(state),
+        left_set=None if state is None else state.left_set,
+        refusal=refusal,
+    )
+
+
+def _in_the_way(state: GpuState | None) -> str | None:
+    """Who holds it; the idle policy makes way."""
+    return None if state is None or state.is_lowered_idle else state.holder
 
 
 def _frees(uuid: str, grid: ClockGrid) -> Iterator[Write]:

@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from joulewise.control.journal import JournalEntry, damage, is_left, read_journal, still_set
-from joulewise.control.lock import NamedHolder, named_holder
-from joulewise.control.state import STATE_DIR_VARIABLE, default_state_dir, state_file
+from joulewise.control.lock import NamedHolder, holder_at
+from joulewise.control.state import (
+    STATE_DIR_VARIABLE,
+    default_state_dir,
+    former_state_dirs,
+    journal_file,
+    lock_file,
+)
 from joulewise.domain.errors import InputError
 from joulewise.domain.ports import GpuIdentity
-from joulewise.store.lock import lock_exclusively
 from joulewise.workflow.findings import Availability, Finding
 
 T = TypeVar("T")
@@ -23,15 +28,28 @@ T = TypeVar("T")
 class LeaseTrace:
     """Traces of leases on one GPU.
 
-    `holder` names a process that holds one, or whose guard process does for it; `journal` is the
+    `named` has the GPU: a holder, or a guard process that gives back for one. `journal` is the
     file that says what a lease touched, `None` where there is none, and `entry` what stands in
     it, where it can be read. `damage` says what a journal that could not be read leaves open.
     """
 
-    holder: str | None = None
+    named: NamedHolder | None = None
     journal: Path | None = None
     entry: JournalEntry | None = None
     damage: str | None = None
+
+    @property
+    def holder(self) -> str | None:
+        """Who holds it, in words; `None` where nobody does, or no holder any longer."""
+        return None if self.named is None or self.named.is_giving_back else self.named.text
+
+    @property
+    def left_set(self) -> str | None:
+        """What is left set that its holder can give back no more; `None` where nothing is."""
+        if self.journal is None or self.holder is not None:
+            return None
+        left = still_set(self.entry, self.journal)
+        return left if self.named is None else f"Being given back by {self.named.text}. {left}"
 
 
 NO_LEASE = LeaseTrace()
@@ -54,18 +72,29 @@ def state_dir_finding(environment: Mapping[str, str] | None = None) -> Finding |
 
 
 def lease_trace(uuid: str, environment: Mapping[str, str] | None = None) -> LeaseTrace:
-    """Traces of leases on the GPU with this UUID; changes nothing."""
+    """Traces of leases on the GPU with this UUID; changes nothing.
+
+    Those in folders that an older joulewise used count where the folder of today has none.
+    """
     try:
         folder = default_state_dir(environment)
     except InputError:
-        return LeaseTrace()
+        return NO_LEASE
     identity = GpuIdentity(spec="", name="", uuid=uuid, is_simulated=False)
-    journal = state_file(identity, folder, ".journal.json")
-    holder = _holder(state_file(identity, folder, ".lock"))
+    trace = _trace(identity, folder)
+    if trace == NO_LEASE:
+        former = (_trace(identity, one) for one in former_state_dirs(folder, environment))
+        return next((one for one in former if one != NO_LEASE), NO_LEASE)
+    return trace
+
+
+def _trace(identity: GpuIdentity, folder: Path) -> LeaseTrace:
+    journal = journal_file(identity, folder)
+    named = holder_at(lock_file(identity, folder))
     left_open = _looked(lambda: damage(journal))
     if not _looked(lambda: is_left(journal)):
-        return LeaseTrace(holder=holder, damage=left_open)
-    return LeaseTrace(holder=holder, journal=journal, entry=read_journal(journal), damage=left_open)
+        return LeaseTrace(named=named, damage=left_open)
+    return LeaseTrace(named=named, journal=journal, entry=read_journal(journal), damage=left_open)
 
 
 def lease_findings(trace: LeaseTrace) -> tuple[Finding, ...]:
@@ -103,13 +132,16 @@ def _state_findings(trace: LeaseTrace) -> tuple[Finding, ...]:
         return ()
     left = "an earlier process" if trace.entry is None else trace.entry.holder
     touched = () if trace.entry is None else trace.entry.touched
+    by = "given back by the next lease"
+    if trace.named is not None:
+        by = f"being given back by {trace.named.text}"
     return (
         Finding(
             subject="lease",
             status=Availability.LIMITED,
-            seen=f"left set by {left}{_listed(touched)}, given back by the next lease",
+            seen=f"left set by {left}{_listed(touched)}, {by}",
             why="It ended before it could give them back.",
-            helps=still_set(trace.entry, trace.journal),
+            helps=trace.left_set,
         ),
     )
 
@@ -137,30 +169,6 @@ def _looked(look: Callable[[], T]) -> T | None:
         return look()
     except OSError:
         return None
-
-
-def _holder(lock: Path) -> str | None:
-    """Who holds a lock; a dead one's name may still stand in the file.
-
-    Only a file that names somebody is tried, so nobody who takes a free lock is in the way.
-    """
-    try:
-        descriptor = os.open(lock, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
-    except OSError:
-        return None
-    try:
-        holder = named_holder(descriptor)
-        if holder is None or lock_exclusively(descriptor):
-            return None
-        return _still_giving_back(holder) if holder.is_dead else holder.text
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-
-
-def _still_giving_back(holder: NamedHolder) -> str:
-    return f"{holder.text}, which ended, and whose clocks are being given back"
 
 
 def _no_state_dir(seen: str, helps: str | None) -> Finding:

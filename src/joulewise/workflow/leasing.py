@@ -3,60 +3,67 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
+from joulewise.control.daemon_socket import DEFAULT_SOCKET_PATH, connected_socket
 from joulewise.control.guard import Guard, GuardProcess
 from joulewise.control.lease import hold
-from joulewise.control.state import default_state_dir
 from joulewise.device.nvml import loaded_library
 from joulewise.device.nvml_string import is_nvml
+from joulewise.domain.control import Holder
 from joulewise.domain.ports import Gpu, GpuIdentity, Lease
 from joulewise.simulator.fake_driver import loaded_driver
 
 SOCKET_VARIABLE = "JOULEWISE_SOCKET"
-DEFAULT_SOCKET = Path("/run/joulewise/joulewised.sock")
 _OFF = "off"
-_ANSWER_S = 2.0
 
 
 def socket_path(environment: Mapping[str, str] | None = None) -> Path | None:
     """Where joulewised listens; `None` where `JOULEWISE_SOCKET` is `off`, and on Windows."""
     environment = os.environ if environment is None else environment
-    named = environment.get(SOCKET_VARIABLE) or str(DEFAULT_SOCKET)
+    named = environment.get(SOCKET_VARIABLE) or str(DEFAULT_SOCKET_PATH)
     return None if named == _OFF or sys.platform == "win32" else Path(named)
 
 
-def lease_on(gpu: Gpu) -> AbstractContextManager[Lease]:
+def lease_on(gpu: Gpu, holder: Holder | None = None) -> AbstractContextManager[Lease]:
     """A lease on this GPU for the length of a `with` block, however one is to be had here.
 
     A GPU that ends with this process, or lives in virtual time, is held by itself. Any other is
     leased from joulewised where that answers; where it does not, this process holds it, and a
-    guard process gives its clocks back should it be killed.
+    guard process gives its clocks back should it be killed. Only where nobody listens is
+    joulewised passed over: else two would set the clocks of one GPU.
 
-    Raises what `hold` raises, and NotPermitted where joulewised does not allow it.
+    `holder` is how others are told who holds it: `None` is this process, and joulewised takes
+    nothing but the name of the program from it.
+
+    Raises what `hold` raises; NotPermitted where joulewised, or its socket, does not allow it;
+    BusyError where it accepts nobody for a while.
     """
     if not is_guarded(gpu.identity):
-        return hold(gpu, state_dir=default_state_dir())
-    return _leased_or_held(gpu)
+        return hold(gpu, holder=holder)
+    return _leased_or_held(gpu, holder)
 
 
 @contextmanager
-def _leased_or_held(gpu: Gpu) -> Iterator[Lease]:
+def _leased_or_held(gpu: Gpu, holder: Holder | None) -> Iterator[Lease]:
     path = socket_path()
-    if path is not None and answers(path):
-        from joulewise.control.remote import leased, reach  # noqa: PLC0415 - only where it runs
+    connected = None if path is None else connected_socket(path)
+    if path is not None and connected is not None:
+        from joulewise.control.remote import (  # noqa: PLC0415 - only where it runs
+            DaemonConnection,
+            leased,
+        )
 
-        connection = reach(path)
-        if connection is not None:
-            with closing(connection), leased(connection, gpu) as remote:
-                yield remote
-            return
-    with _SHARED.use() as guard, hold(gpu, state_dir=default_state_dir(), guard=guard) as lease:
+        program = None if holder is None else holder.command
+        connection = DaemonConnection(path, program, connected=connected)
+        with closing(connection), leased(connection, gpu) as remote:
+            yield remote
+        return
+    with _SHARED.use() as guard, hold(gpu, guard=guard, holder=holder) as lease:
         yield lease
 
 
@@ -69,18 +76,6 @@ def is_guarded(identity: GpuIdentity) -> bool:
         return False
     driver = loaded_driver()
     return driver is None or not driver.is_virtual_time
-
-
-def answers(path: Path) -> bool:
-    """Whether somebody listens there; a socket that a dead daemon left answers nobody."""
-    if sys.platform == "win32":
-        return False
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-        link.settimeout(_ANSWER_S)
-        with suppress(OSError):
-            link.connect(str(path))
-            return True
-    return False
 
 
 def guard_process() -> GuardProcess:

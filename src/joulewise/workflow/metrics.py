@@ -3,42 +3,31 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from joulewise.control.journal import still_set
 from joulewise.control.state import (
     ROOT_STATE_DIR,
     STATE_DIR_VARIABLE,
     default_state_dir,
-    state_file,
+    lock_file,
 )
 from joulewise.device.nvml_facts import driver_facts, gpu_facts
 from joulewise.device.nvml_gpu import open_nvml
 from joulewise.device.real_time import MonotonicTimer
-from joulewise.domain.control import ControlledGpu, Holder
+from joulewise.domain.control import ControlledGpu
 from joulewise.domain.errors import InputError, JoulewiseError, NotSupported
 from joulewise.domain.ports import GpuIdentity, Timer, WatchedGpu
-from joulewise.simulator.fake_driver import loaded_driver
 from joulewise.workflow.lease_findings import lease_trace
+from joulewise.workflow.machine_time import machine_timer
 
 FRESH_S = 0.5
 """A reading is told again so long; scrapes ask no GPU more often."""
 PATIENCE_S = 3.0
 """A GPU that takes longer to read counts as not answering, until it is read."""
-
-# As joulewised names itself where it lowers the clocks of an idle GPU.
-_IDLE_POLICY = "idle policy"
-_HOLDER = re.compile(
-    r"process (\d{1,10})(?: \((.*?)\))?( through joulewised(?: \(process (\d{1,10})\))?)?"
-    # Said of one whose guard process is giving back.
-    r"(?:, which ended, .*)?",
-    re.DOTALL,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +163,7 @@ def watch_machine() -> GpuWatch:
     driver = driver_facts()
     if driver.problem is not None:
         raise NotSupported(driver.problem, hint=driver.hint)
-    fake = loaded_driver()
-    timer: Timer = MonotonicTimer() if fake is None else fake.timer
+    timer = machine_timer()
     places = tuple(
         _place(gpu.index, gpu.uuid.value, gpu.name.value, timer, is_fake=driver.is_fake)
         for gpu in gpu_facts()
@@ -192,13 +180,14 @@ def with_lease(gpu: ControlledGpu) -> ControlledGpu:
     if not _may_see_lease(gpu):
         return replace(gpu, is_control_known=False)
     trace = lease_trace(gpu.uuid)
-    if trace.holder is None:
-        left = trace.damage if trace.journal is None else still_set(trace.entry, trace.journal)
-        return replace(gpu, left_set=left)
-    holder = holder_of(trace.holder)
+    if trace.named is None or trace.named.is_giving_back:
+        return replace(gpu, left_set=trace.left_set, left_open=trace.damage)
+    holder = trace.named.holder
     if holder is None:
         return replace(gpu, is_control_known=False)
-    return replace(gpu, holder=holder, is_lowered_idle=holder.command == _IDLE_POLICY)
+    return replace(
+        gpu, holder=holder, is_lowered_idle=holder.is_idle_policy, left_open=trace.damage
+    )
 
 
 def _may_see_lease(gpu: ControlledGpu) -> bool:
@@ -210,7 +199,7 @@ def _may_see_lease(gpu: ControlledGpu) -> bool:
         folders = {default_state_dir()}
         if sys.platform == "linux" and STATE_DIR_VARIABLE not in os.environ:
             folders.add(ROOT_STATE_DIR)
-        return all(_may_look(folder, state_file(identity, folder, ".lock")) for folder in folders)
+        return all(_may_look(folder, lock_file(identity, folder)) for folder in folders)
     except (InputError, OSError):
         return False
 
@@ -222,18 +211,6 @@ def _may_look(folder: Path, lock: Path) -> bool:
     if not os.access(folder, os.R_OK | os.X_OK):
         return False
     return not lock.exists() or os.access(lock, os.R_OK | os.W_OK)
-
-
-def holder_of(text: str) -> Holder | None:
-    """The holder that words such as `Holder.text` name; `None` where they name no process."""
-    match = _HOLDER.fullmatch(text)
-    if match is None:
-        return None
-    pid, said, through, daemon = match.groups()
-    # Of the two, the account is the one that systems always tell.
-    user, _, command = (said or "").partition(": ")
-    daemon_pid = int(daemon) if daemon else int(pid) if through else None
-    return Holder(pid=int(pid), user=user or None, command=command or None, daemon_pid=daemon_pid)
 
 
 def _place(

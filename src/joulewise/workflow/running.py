@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from threading import Event
+from threading import Event, Thread
+from typing import TypeVar
 
+from joulewise.device.nvml import stop
 from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
-from joulewise.domain.errors import JoulewiseError
+from joulewise.domain.clock_judgement import CAUSES
+from joulewise.domain.errors import DeviceError, JoulewiseError
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.ports import WatchedGpu
-from joulewise.measure.held_down import (
-    HEAT,
-    POWER_BRAKE,
-    POWER_LIMIT,
-    SYNC_BOOST,
-    held_down,
-)
+from joulewise.measure.held_down import held_down
 from joulewise.measure.readings import Readings, held_under_load_mhz, is_idle_throughout
 from joulewise.measure.span import SpanEnergy, SpanMeter
 
@@ -26,6 +24,10 @@ from joulewise.measure.span import SpanEnergy, SpanMeter
 _SAMPLE_S = 0.1
 _LATER_SAMPLE_S = 0.5
 _LATER_AFTER_S = 5.0
+# What a GPU that answers takes before and after: two steps of the slowest counters, and calls.
+_PATIENCE_S = 5.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,60 +82,96 @@ class CommandRun:
         return next((gpu.trouble for gpu in self.gpus if gpu.trouble is not None), None)
 
 
-def run_measured(gpus: Sequence[WatchedGpu], run: Callable[[], int]) -> CommandRun:
+def run_measured(
+    gpus: Sequence[WatchedGpu], run: Callable[[], int], *, patience_s: float = _PATIENCE_S
+) -> CommandRun:
     """Measure what these GPUs take while `run` runs, which returns an exit code.
 
     The GPUs are read before and after, which takes some tenths of a second on either side, and
-    now and then in between, each on a thread of its own: a slow one holds up no other.
+    now and then in between, each on a thread of its own: a slow one holds up no other, and one
+    that does not answer any more is not waited for longer than `patience_s`.
 
     Raises:
         NotSupported: a GPU tells neither energy nor power; nothing was run.
         DeviceError: a GPU did not answer before; nothing was run.
     """
-    watchers = [_Watcher(gpu) for gpu in gpus]
-    over = Event()
-    with ThreadPoolExecutor(len(watchers), thread_name_prefix="joulewise run") as pool:
-        for opening in [pool.submit(watcher.open) for watcher in watchers]:
-            opening.result()
+    begun, over = Event(), Event()
+    watchers = [_Watcher(gpu, begun, over) for gpu in gpus]
+    try:
+        deadline_s = time.monotonic() + patience_s
+        for watcher in watchers:
+            watcher.wait_until_open(deadline_s)
         starts_s = [gpu.now_s() for gpu in gpus]
+        begun.set()
         start_s = time.monotonic()
-        watching = [pool.submit(watcher.watch, over) for watcher in watchers]
-        try:
-            code = run()
-        finally:
-            time_s = time.monotonic() - start_s
-            ends_s = [gpu.now_s() for gpu in gpus]
-            over.set()
-        closing: list[Future[GpuRun]] = []
-        for watcher, start, end in zip(watchers, starts_s, ends_s, strict=True):
-            watching.pop(0).result()
-            closing.append(pool.submit(watcher.close, start, end))
-        return CommandRun(code=code, time_s=time_s, gpus=tuple(one.result() for one in closing))
+        code = run()
+        time_s = time.monotonic() - start_s
+        for watcher, gpu, begin_s in zip(watchers, gpus, starts_s, strict=True):
+            watcher.span_s = (begin_s, gpu.now_s())
+    finally:
+        over.set()
+        begun.set()
+    deadline_s = time.monotonic() + patience_s
+    return CommandRun(
+        code=code, time_s=time_s, gpus=tuple(one.result(deadline_s) for one in watchers)
+    )
 
 
 class _Watcher:
-    """Looks at one GPU from before the command to after it."""
+    """Looks at one GPU from before the command to after it, on a thread of its own.
 
-    def __init__(self, gpu: WatchedGpu) -> None:
+    A daemon thread: a driver that never answers must not keep this process from ending.
+    """
+
+    def __init__(self, gpu: WatchedGpu, begun: Event, over: Event) -> None:
+        """Start looking; without a `span_s` once it is `over`, there was no command."""
+        self.span_s: tuple[float, float] | None = None
         self._gpu = gpu
+        self._begun = begun
+        self._over = over
         self._meter = SpanMeter(gpu)
         self._readings = Readings()
         self._trouble: JoulewiseError | None = None
+        self._opening: Future[None] = Future()
+        self._closing: Future[GpuRun] = Future()
+        Thread(target=self._work, name=f"reads {gpu.identity.name}", daemon=True).start()
 
-    def open(self) -> None:
-        """Wait for the moment at which the command may begin."""
+    def wait_until_open(self, deadline_s: float) -> None:
+        """Wait for the moment at which the command may begin. Raises what is in its way."""
+        _answer(self._opening, deadline_s, f"{self._gpu.identity.name} does not answer")
+
+    def result(self, deadline_s: float) -> GpuRun:
+        """What the command took on this GPU, or why that cannot be told."""
+        name = self._gpu.identity.name
+        try:
+            return _answer(self._closing, deadline_s, f"{name} stopped answering meanwhile")
+        except DeviceError as error:
+            return replace(self._nothing(), trouble=error)
+
+    def _work(self) -> None:
+        _settle(self._opening, self._open)
+        self._begun.wait()
+        if self._opening.exception() is None:
+            _settle(self._closing, self._look_on)
+
+    def _open(self) -> None:
         self._readings.add(self._meter.open())
 
-    def watch(self, over: Event) -> None:
+    def _look_on(self) -> GpuRun:
+        self._watch()
+        self._over.wait()
+        return self._nothing() if self.span_s is None else self._close(*self.span_s)
+
+    def _watch(self) -> None:
         """Read until the command is over, or the GPU does not answer any more."""
         begin_s = time.monotonic()
         try:
-            while not over.wait(_pause_s(time.monotonic() - begin_s)):
+            while not self._over.wait(_pause_s(time.monotonic() - begin_s)):
                 self._see(self._gpu.sample())
         except JoulewiseError as error:
             self._trouble = error
 
-    def close(self, start_s: float, end_s: float) -> GpuRun:
+    def _close(self, start_s: float, end_s: float) -> GpuRun:
         """What the command took on this GPU."""
         try:
             if self._trouble is None:
@@ -161,7 +199,7 @@ class _Watcher:
             caveats=first_of_each_kind(
                 *_others_before(samples[0]),
                 *energy.caveats,
-                *held_down(samples, POWER_LIMIT, POWER_BRAKE, HEAT, SYNC_BOOST),
+                *held_down(samples, *CAUSES),
                 *self._gpu.identity.caveats,
             ),
         )
@@ -192,3 +230,24 @@ def _pause_s(since_s: float) -> float:
 def _sum(figures: Iterable[float | None]) -> float | None:
     known = list(figures)
     return None if None in known else sum(figure for figure in known if figure is not None)
+
+
+def _settle(future: Future[T], act: Callable[[], T]) -> None:
+    """Do it, and have the future tell what came of it."""
+    try:
+        future.set_result(act())
+    except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+        future.set_exception(error)
+
+
+def _answer(future: Future[T], deadline_s: float, trouble: str) -> T:
+    """What another thread hears from a GPU. Raises that, or DeviceError where it hears nothing."""
+    try:
+        return future.result(max(0.0, deadline_s - time.monotonic()))
+    except TimeoutError:
+        # At the end of this process that would wait for the call that hangs.
+        atexit.unregister(stop)
+        raise DeviceError(
+            f"{trouble}: its driver hangs",
+            hint="Look for Xid errors in the kernel log: dmesg | grep -i xid.",
+        ) from None

@@ -244,6 +244,8 @@ def _dry_notes(planned: DryRun) -> Iterator[str]:
         found = planned.found_power_limit_w
         limit = "" if found is None else f", and the power limit found, {found:g} W"
         yield f"Journalled before that in {planned.journal}: {knob_names(planned.touched)}{limit}."
+    if planned.refusal is not None:
+        yield f"It would refuse: {planned.refusal}."
     if planned.left_set is not None:
         yield f"Before all that, a dead holder's clocks are given back. {planned.left_set}"
     if planned.holder is not None:

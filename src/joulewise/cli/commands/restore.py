@@ -32,8 +32,10 @@ RestoreDevice = Annotated[
 def restore(device: RestoreDevice = None, as_json: AsJson = False) -> None:
     """Give back clocks and power limits that dead holders left set.
 
-    What a living process holds is named and left alone. Doing it again changes nothing. It needs
-    the rights that setting needs; without them nothing changes, and the journals stay.
+    What a living process holds is named and left alone; what a guard process is giving back is
+    waited for, for some seconds. Doing it again changes nothing. It needs the rights that setting
+    needs; without them nothing changes, and the journals stay. A journal that cannot be read has
+    the clocks given back, and what it leaves open is told once.
     """
     done = give_back(device)
     failed = [one for one in done if one.outcome is End.NOT_GIVEN_BACK]
@@ -55,16 +57,21 @@ def render(console: Console, done: Sequence[Restored]) -> None:
 
 def sentence(done: Sequence[Restored]) -> str:
     """How much was given back, and where was looked."""
-    if not done:
-        return f"Nothing was left set, as {where()} says."
-    given_back_count = sum(one.outcome is End.GIVEN_BACK for one in done)
-    return f"Given back on {given_back_count} of {len(done)} GPU(s) with a journal in {where()}."
+    of_journals = [one for one in done if one.outcome is not End.LEFT_OPEN]
+    if not of_journals:
+        what = "Nothing" if not done else "No clock"
+        return f"{what} was left set, as {where()} says."
+    given_back_count = sum(one.outcome is End.GIVEN_BACK for one in of_journals)
+    counted = f"{given_back_count} of {len(of_journals)}"
+    return f"Given back on {counted} GPU(s) with a journal in {where()}."
 
 
 def _line(one: Restored) -> str:
     name = one.uuid if one.entry is None else f"{one.entry.device_name} ({one.uuid})"
     touched = "clocks" if one.entry is None else knob_names(one.entry.touched) or "nothing"
     holder = "an earlier process" if one.entry is None else one.entry.holder
+    if one.outcome is End.LEFT_OPEN:
+        return f"{name}: {one.why}"
     if one.outcome is End.GIVEN_BACK:
         damaged = "" if one.why is None else f". {one.why}"
         return f"{name}: {touched} given back, left set by {holder}{damaged}"

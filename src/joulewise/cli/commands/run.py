@@ -52,8 +52,7 @@ def run(
     asked = Command(command or ())
     require_out(out)
     gpus = open_visible(device or ())
-    with asked.signals():
-        result = run_measured(gpus, asked.run)
+    result = run_measured(gpus, asked.run_alone)
     outcome = Outcome(
         status=Status.FEASIBLE,
         render=lambda console: render(console, result, asked.arguments),

@@ -9,9 +9,11 @@ from rich.console import Console
 from joulewise.cli.options import AsJson
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.render import counted, print_line, say, table
-from joulewise.control.daemon.messages import GpuState
+from joulewise.control.daemon.messages import AskedPoint, GpuState, SeenCaveat
+from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.plan import Status
 from joulewise.workflow.control_status import ControlStatus, SeenDaemon, control_status
+from joulewise.workflow.lease_findings import knob_names
 
 
 def status(as_json: AsJson = False) -> None:
@@ -71,12 +73,19 @@ def _row(gpu: GpuState, seen: ControlStatus) -> tuple[str, ...]:
     return (
         gpu.name,
         holder,
-        gpu.asked or "-",
+        _asked(gpu),
         _with_unit(gpu.sm_clock_mhz, "MHz"),
         _with_unit(gpu.mem_clock_mhz, "MHz"),
         _with_unit(gpu.power_w, "W"),
         _with_unit(gpu.power_limit_w, "W"),
     )
+
+
+def _asked(gpu: GpuState) -> str:
+    """The point; of a holder beside joulewised only which knobs it has touched is known."""
+    if gpu.asked is not None:
+        return gpu.asked.label
+    return knob_names(gpu.touched) or "-"
 
 
 def _with_unit(value: float | None, unit: str) -> str:
@@ -85,23 +94,40 @@ def _with_unit(value: float | None, unit: str) -> str:
 
 def _lines(seen: ControlStatus) -> Iterator[str]:
     for gpu in seen.gpus:
-        for doubt in gpu.doubts:
-            if not doubt.startswith("SimulatedDevice"):
-                yield f"{gpu.name} ({gpu.device}): {doubt}."
-        if gpu.left_set is not None:
-            yield gpu.left_set
+        if not gpu.is_answering:
+            yield f"{gpu.name} ({gpu.device}) does not answer."
+        for caveat in gpu.caveats:
+            if caveat.kind != CaveatKind.SIMULATED_DEVICE.value:
+                yield f"{gpu.name} ({gpu.device}): {caveat.kind}: {caveat.seen}."
+        yield from (said for said in (gpu.left_set, gpu.left_open) if said is not None)
     yield from seen.left_elsewhere
-    if seen.daemon is not None and seen.daemon.problem is not None:
+    if seen.daemon is None:
+        return
+    yield from (f"{problem}." for problem in seen.daemon.own_problems)
+    if seen.daemon.problem is not None:
         yield f"joulewised at {seen.daemon.socket} was not asked: {seen.daemon.problem}."
 
 
 def _document(gpu: GpuState, seen: ControlStatus) -> dict[str, object]:
     """Every field, also those that say nothing."""
-    fields: dict[str, object] = {name: getattr(gpu, name) for name in gpu.__struct_fields__}
-    return {**fields, "is_control_known": gpu.device not in seen.unknown}
+    return {
+        **_fields(gpu),
+        "asked": None if gpu.asked is None else _fields(gpu.asked),
+        "caveats": [_fields(caveat) for caveat in gpu.caveats],
+        "is_control_known": gpu.device not in seen.unknown,
+    }
+
+
+def _fields(record: GpuState | AskedPoint | SeenCaveat) -> dict[str, object]:
+    return {name: getattr(record, name) for name in record.__struct_fields__}
 
 
 def _daemon(daemon: SeenDaemon | None) -> dict[str, object] | None:
     if daemon is None:
         return None
-    return {"socket": str(daemon.socket), "pid": daemon.pid, "problem": daemon.problem}
+    return {
+        "socket": str(daemon.socket),
+        "pid": daemon.pid,
+        "problem": daemon.problem,
+        "own_problems": daemon.own_problems,
+    }

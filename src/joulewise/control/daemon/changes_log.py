@@ -113,14 +113,21 @@ class ChangesLog:
                 return
 
     def _emit(self, lines: list[LogLine]) -> None:
-        text = b"\n".join(self._encoder.encode(line) for line in lines).decode()
         try:
-            if text:
-                self._stream.write(text + "\n")
+            self._stream.write("".join(map(self._text, lines)))
             self._stream.flush()
         except (OSError, ValueError):
             # Nobody reads the log any more; the leases go on.
             return
+
+    def _text(self, line: LogLine) -> str:
+        try:
+            raw = self._encoder.encode(line)
+        except UnicodeEncodeError:
+            # Names of accounts may be bytes that are no text.
+            fields = {name: _as_text(getattr(line, name)) for name in line.__struct_fields__}
+            raw = self._encoder.encode(msgspec.structs.replace(line, **fields))
+        return f"{raw.decode()}\n"
 
 
 class Refusals:
@@ -144,6 +151,10 @@ class Refusals:
         unsaid, self._unsaid = self._unsaid, Counter()
         for uid, count in unsaid.items():
             self._log.sum_up("refused more", count, uid=uid)
+
+
+def _as_text(value: str | int | None) -> str | int | None:
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
 def _now() -> str:

@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
+from joulewise.control.daemon.absent import OPEN_AGAIN_S, AbsentGpu, opened
 from joulewise.control.daemon.changes_log import ChangesLog, Refusals
 from joulewise.control.daemon.client import Client, Why
 from joulewise.control.daemon.keeper import GpuKeeper
 from joulewise.control.daemon.messages import (
     PROTOCOL_VERSION,
     Alive,
+    Allowed,
     Answer,
     AnyQuestion,
     Applied,
@@ -22,6 +24,7 @@ from joulewise.control.daemon.messages import (
     Ended,
     Granted,
     Hello,
+    May,
     Release,
     Released,
     State,
@@ -36,7 +39,13 @@ from joulewise.control.daemon.messages import (
 from joulewise.control.daemon.policy import Policy
 from joulewise.control.daemon.rate import UserRates
 from joulewise.domain.control import ControlledGpu
-from joulewise.domain.errors import BusyError, DeviceError, InputError, JoulewiseError
+from joulewise.domain.errors import (
+    BusyError,
+    DeviceError,
+    DeviceLost,
+    InputError,
+    JoulewiseError,
+)
 
 _BEATS_PER_TIMEOUT = 4.0
 _RECOVERY_PATIENCE_S = 10.0
@@ -48,10 +57,21 @@ class LeaseDesk:
     One desk serves one event loop. A question that is refused sets nothing.
     """
 
-    def __init__(self, keepers: Sequence[GpuKeeper], policy: Policy, log: ChangesLog) -> None:
-        self._keepers = {keeper.uuid: keeper for keeper in keepers}
-        for uuid, keeper in self._keepers.items():
-            keeper.note = partial(self._note, uuid)
+    def __init__(
+        self,
+        keepers: Sequence[GpuKeeper],
+        policy: Policy,
+        log: ChangesLog,
+        *,
+        absent: Sequence[AbsentGpu] = (),
+        open_again_s: float = OPEN_AGAIN_S,
+    ) -> None:
+        """Take these into care, and each that is `absent` once it can be opened."""
+        self._keepers: dict[str, GpuKeeper] = {}
+        self._absent = tuple(absent)
+        self._open_again_s = open_again_s
+        self.problems: tuple[str, ...] = ()
+        """Sentences on what the daemon cannot do, beside its GPUs."""
         self._policy = policy
         self._log = log
         self._refusals = Refusals(log, self._now_s)
@@ -61,6 +81,8 @@ class LeaseDesk:
         self._endings: set[asyncio.Task[JoulewiseError | None]] = set()
         self.answer_count: Counter[tuple[str, str]] = Counter()
         self.ended_lease_count: Counter[str] = Counter()
+        for keeper in keepers:
+            self._adopt(keeper)
 
     async def open(self) -> None:
         """Undo what dead holders left, and begin to watch the GPUs."""
@@ -71,10 +93,13 @@ class LeaseDesk:
         self._endings |= recoveries
         period_s = self._policy.settings.sample_period_s
         self._watches = [asyncio.create_task(self._watch(one, period_s)) for one in keepers]
+        self._watches += [asyncio.create_task(self._await_absent(one)) for one in self._absent]
 
     def gpus(self) -> tuple[ControlledGpu, ...]:
-        """Every GPU as it is known now; any thread may ask."""
-        return tuple(keeper.state() for keeper in self._keepers.values())
+        """Every GPU as it is known now, in their order; any thread may ask."""
+        known = [keeper.state() for keeper in self._keepers.values()]
+        known += [one.known for one in self._absent if one.known.uuid not in self._keepers]
+        return tuple(sorted(known, key=lambda gpu: -1 if gpu.index is None else gpu.index))
 
     async def answer(self, client: Client, question: AnyQuestion) -> Answer:
         """Do what a client asks, or say why not; raises nothing that a client can bring about."""
@@ -82,7 +107,9 @@ class LeaseDesk:
             answer = await self._do(client, question)
         except JoulewiseError as error:
             answer = refusal(error)
-            asked = question.point.label if isinstance(question, Apply) else tag_of(question)
+            asked = tag_of(question)
+            if isinstance(question, Apply | May):
+                asked = question.point.label
             gpu = getattr(question, "gpu", None)
             self._refusals.note(client, gpu=gpu, asked=asked, result=str(error))
         except Exception as error:  # noqa: BLE001 - one client's trouble is no other's
@@ -134,12 +161,22 @@ class LeaseDesk:
                 return await self._take(client, question)
             case Release():
                 return await self._release(client, question)
+            case Hello():
+                return self._hello(client, question)
+            case _:
+                return self._told(client, question)
+
+    def _told(self, client: Client, question: Beat | Status | May) -> Answer:
+        """What sets nothing and needs no lease."""
+        match question:
             case Beat():
                 return Alive()
             case Status():
-                return State(pid=os.getpid(), gpus=tuple(map(state_of, self.gpus())))
-            case Hello():
-                return self._hello(client, question)
+                gpus = tuple(map(state_of, self.gpus()))
+                return State(pid=os.getpid(), gpus=gpus, problems=self.problems)
+            case May(gpu=gpu, point=point):
+                self._policy.check(client.peer, gpu, point, self._keeper(gpu).grid)
+                return Allowed(gpu=gpu)
 
     def _hello(self, client: Client, question: Hello) -> Welcome:
         if question.version != PROTOCOL_VERSION:
@@ -149,12 +186,10 @@ class LeaseDesk:
                 hint="Use the same version of joulewise and joulewised.",
             )
         client.program = None if question.program is None else shown(question.program)
-        offers = [self._policy.offer(client.peer, k.gpu.identity) for k in self._keepers.values()]
         return Welcome(
             version=PROTOCOL_VERSION,
             pid=os.getpid(),
             beat_s=self._policy.settings.heartbeat_timeout_s / _BEATS_PER_TIMEOUT,
-            offers=tuple(offer for offer in offers if offer is not None),
         )
 
     async def _take(self, client: Client, question: Take) -> Granted:
@@ -174,13 +209,19 @@ class LeaseDesk:
         self._log.write("lease taken", client=client, gpu=uuid)
         return Granted(gpu=uuid, found_limit_w=found_w)
 
-    async def _apply(self, client: Client, question: Apply) -> Applied:
+    async def _apply(self, client: Client, question: Apply) -> Answer:
         self._count_change(client)
         keeper, point = self._keeper_of(client, question.gpu), question.point
         self._policy.check(client.peer, question.gpu, point, keeper.grid)
-        await keeper.apply(point)
-        self._log.write("change", client=client, gpu=question.gpu, asked=point.label, result="set")
-        return Applied(gpu=question.gpu)
+        answer: Answer = Applied(gpu=question.gpu)
+        result = "set"
+        try:
+            await keeper.apply(point)
+        except DeviceError as error:
+            # Of several knobs some may be set by now: never summed up with what set nothing.
+            answer, result = refusal(error), f"failed, perhaps half way: {error}"
+        self._log.write("change", client=client, gpu=question.gpu, asked=point.label, result=result)
+        return answer
 
     async def _release(self, client: Client, question: Release) -> Released:
         # Not counted: nobody is kept from giving something back.
@@ -201,6 +242,11 @@ class LeaseDesk:
     def _keeper(self, uuid: str) -> GpuKeeper:
         keeper = self._keepers.get(uuid)
         if keeper is None:
+            if any(one.known.uuid == uuid for one in self._absent):
+                raise DeviceLost(
+                    f"{uuid} does not answer joulewised",
+                    hint=f"joulewised tries it every {self._open_again_s:g} s; see its log.",
+                )
             raise InputError(
                 f"joulewised has no GPU {uuid}",
                 hint=f"It has {', '.join(self._keepers)}.",
@@ -254,6 +300,20 @@ class LeaseDesk:
 
     def _note(self, gpu: str, event: str, what: str | None) -> None:
         self._log.write(event, gpu=gpu, result=what)
+
+    def _adopt(self, keeper: GpuKeeper) -> None:
+        keeper.note = partial(self._note, keeper.uuid)
+        # Another one, for other threads may be going through it.
+        self._keepers = {**self._keepers, keeper.uuid: keeper}
+
+    async def _await_absent(self, absent: AbsentGpu) -> None:
+        """Take a GPU into care once it can be opened, and watch it from then on."""
+        keeper = await opened(absent, again_s=self._open_again_s)
+        self._adopt(keeper)
+        self._absent = tuple(one for one in self._absent if one is not absent)
+        self._note(keeper.uuid, "gpu answers", None)
+        await keeper.recover()
+        await self._watch(keeper, self._policy.settings.sample_period_s)
 
     async def _watch(self, keeper: GpuKeeper, period_s: float) -> None:
         """Watch a GPU for ever, whatever happens to one look at it."""

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from joulewise.control.daemon.client import Client
+from joulewise.control.daemon.drifting import Asked, Drifting
+from joulewise.control.daemon.idling import Idling, require_lowerable
 from joulewise.control.daemon.serial_thread import SerialThread
-from joulewise.control.drift import DriftWatch
 from joulewise.control.idle import LOWERED_SAMPLE_PERIOD_S, IdleAct, IdlePolicy
 from joulewise.control.lease import GpuLease
-from joulewise.domain.caveats import Caveat
+from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.control import ControlledGpu, Holder
 from joulewise.domain.errors import BusyError, DeviceError, JoulewiseError
 from joulewise.domain.measurement import GpuSample
-from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint
+from joulewise.domain.points import CLOCK_KNOBS, ClockGrid, KnobState, OperatingPoint
 from joulewise.domain.ports import Gpu
 
 TakeLease = Callable[[Gpu, Holder], GpuLease]
@@ -26,10 +27,14 @@ TakeLease = Callable[[Gpu, Holder], GpuLease]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Others:
-    """What shows of leases that are not this daemon's: a living holder, or what a dead one left."""
+    """What shows of leases that are not this daemon's: a living holder, or what a dead one left.
+
+    `left_open` is a sentence on what a journal leaves open that could not be read.
+    """
 
     holder: Holder | None = None
     is_left: bool = False
+    left_open: str | None = None
 
 
 def _no_others() -> Others:
@@ -43,8 +48,6 @@ def _note_nothing(_event: str, _what: str | None) -> None:
 _GIVING_BACK_PATIENCE_S = 3.0
 _READING_PATIENCE_S = 3.0
 _RECOVER_AGAIN_S = 5.0
-_MOST_LIMITS_COUNT = 1000
-_CLOCKS = frozenset({"sm_clock_mhz", "mem_clock_mhz"})
 
 
 class GpuKeeper:
@@ -78,26 +81,26 @@ class GpuKeeper:
         self._take = take
         self._look_for_others = others
         self._others = Others()
+        self._left_open: str | None = None
         self._setting = SerialThread(f"sets {self.uuid}")
         self._reading = SerialThread(f"reads {self.uuid}")
         self._giving_back: asyncio.Future[None] | None = None
         self._holder: Holder | None = None
-        self._idle = idle
+        self._idle = Idling(idle)
         self._try_again_s = 0.0
         # Of the thread that sets clocks.
         self._lease: GpuLease | None = None
         self._found: KnobState | None = None
         # What is not as asked.
-        self._asked: tuple[OperatingPoint, float] | None = None
-        self._watched: tuple[OperatingPoint, float] | None = None
-        self._watch: DriftWatch | None = None
+        self._asked: Asked | None = None
+        self._drifting = Drifting()
         self._caveats: tuple[Caveat, ...] = ()
         self._sample: GpuSample | None = None
 
     @property
     def is_lowered_idle(self) -> bool:
         """Whether the idle policy holds the GPU."""
-        return self._idle is not None and self._idle.is_lowered
+        return self._idle.is_lowered
 
     def state(self) -> ControlledGpu:
         """What is known of it now; any thread may ask."""
@@ -113,8 +116,9 @@ class GpuKeeper:
             touched=touched,
             found=self._found,
             sample=self._sample,
-            caveats=self._caveats,
+            caveats=(*self._caveats, *_lasting(identity.caveats)),
             left_set=self.left_set,
+            left_open=self._left_open,
             is_lowered_idle=self.is_lowered_idle,
             index=self._index,
         )
@@ -124,6 +128,7 @@ class GpuKeeper:
         try:
             if await self._setting.start(self._recover):
                 self.note("given back for a dead holder", None)
+            self._see_others(await self._reading.start(self._look_for_others))
         except BusyError as error:
             self.note("held by another", str(error))
             return error
@@ -206,33 +211,45 @@ class GpuKeeper:
     # The idle policy.
 
     def _stop_idling(self) -> None:
-        if self._idle is None:
-            return
         act = self._idle.feed(None, now_s=asyncio.get_running_loop().time(), is_leased=True)
         if act is IdleAct.GIVE_BACK:
             self._giving_back = self._setting.start(self._finish)
             self._asked = None
-            self.note("idle clock given back", None)
-            self._giving_back.add_done_callback(_retrieve)
+            self._giving_back.add_done_callback(self._note_idle_end)
 
     async def _idle_on(self, sample: GpuSample | None) -> None:
-        if self._idle is None:
-            return
         now_s = asyncio.get_running_loop().time()
         act = self._idle.feed(sample, now_s=now_s, is_leased=self.client is not None)
         if act is IdleAct.GIVE_BACK and self.client is None:
-            self.give_back().add_done_callback(_retrieve)
-            self.note("idle clock given back", None)
+            self.give_back().add_done_callback(self._note_idle_end)
         elif act is IdleAct.LOWER:
-            holder = Holder(pid=os.getpid(), user="joulewised", command="idle policy")
-            try:
-                await self._setting.start(partial(self._lower, holder, self._idle.point))
-            except JoulewiseError:
-                self._idle.not_lowered(now_s)
-            else:
-                self.note("idle clock lowered", self._idle.point.label)
-                if self.client is None and self._idle.is_lowered:
-                    self._holder = holder
+            await self._lower_now(now_s)
+
+    async def _lower_now(self, now_s: float) -> None:
+        holder = Holder(
+            pid=os.getpid(), user="joulewised", command="idle policy", is_idle_policy=True
+        )
+        point = self._idle.point
+        try:
+            await self._setting.start(partial(self._lower, holder, point))
+        except JoulewiseError as error:
+            is_last = self._idle.refused(error, now_s)
+            if not isinstance(error, BusyError):
+                what = "; it is not tried any more" if is_last else ""
+                self.note("idle clock not lowered", f"{error}{what}")
+        else:
+            self._idle.done()
+            self.note("idle clock lowered", point.label)
+            if self.client is None and self._idle.is_lowered:
+                self._holder = holder
+
+    def _note_idle_end(self, ending: asyncio.Future[None]) -> None:
+        """Said once it is so; what was in the way is in the keeper's state, too."""
+        error = None if ending.cancelled() else ending.exception()
+        if error is None:
+            self.note("idle clock given back", None)
+        else:
+            self.note("idle clock not given back", str(error))
 
     # Looking.
 
@@ -240,8 +257,9 @@ class GpuKeeper:
         reading = self._reading.start(self.gpu.sample)
         await asyncio.wait({reading}, timeout=_READING_PATIENCE_S)
         if not reading.done():
-            # What was seen last says nothing of a GPU that does not answer.
+            # What was seen last says nothing of a GPU that does not answer, or of what runs there.
             self._sample = None
+            await self._idle_on(None)
         try:
             self._sample = await reading
         except JoulewiseError:
@@ -249,32 +267,39 @@ class GpuKeeper:
         if self._sample is not None:
             self._judge(self._sample)
         await self._idle_on(self._sample)
-        if self._lease is None:
-            self._others = await self._reading.start(self._look_for_others)
+        others = await self._reading.start(self._look_for_others)
+        is_leased = self._lease is not None
+        self._see_others(Others(left_open=others.left_open) if is_leased else others)
+        if not is_leased:
             await self._recover_again()
 
     def _judge(self, sample: GpuSample) -> None:
         """See whether the GPU does as asked, and leave alone what somebody else took over."""
-        asked = self._asked
-        if asked is None:
-            self._watch = self._watched = None
+        drift = self._drifting.feed(sample, self._asked, self.grid)
+        if drift is None:
             return
-        if asked is not self._watched:
-            # What was seen before a request says nothing of what was asked then.
-            point, asked_s = asked
-            self._watch, self._watched = DriftWatch(point, self.grid, asked_s=asked_s), asked
-        if self._watch is None:
-            return
-        drift = self._watch.feed(sample)
         self._caveats = drift.caveats
         for caveat in drift.new:
             self.note("drift", f"{caveat.kind.value}: {caveat.seen}")
         lease = self._lease
         if lease is not None:
             # A power limit shows by itself whose it is.
-            for knob in drift.taken_over & lease.touched.knobs & _CLOCKS:
-                self._setting.start(partial(lease.yield_knob, knob)).add_done_callback(_retrieve)
-                self.note("left to whoever set it", knob)
+            for knob in drift.taken_over & lease.touched.knobs.intersection(CLOCK_KNOBS):
+                yielding = self._setting.start(partial(self._yield, lease, knob))
+                yielding.add_done_callback(partial(self._note_yielded, knob))
+
+    def _note_yielded(self, knob: str, yielding: asyncio.Future[bool]) -> None:
+        error = None if yielding.cancelled() else yielding.exception()
+        if error is not None:
+            self.note("not left to whoever set it", f"{knob}: {error}")
+        elif not yielding.cancelled() and yielding.result():
+            self.note("left to whoever set it", knob)
+
+    def _see_others(self, others: Others) -> None:
+        """Keep in mind what shows of others; what a damaged journal leaves open is said once."""
+        if others.left_open is not None and others.left_open != self._left_open:
+            self.note("damaged journal", others.left_open)
+        self._others, self._left_open = others, others.left_open
 
     async def _recover_again(self) -> None:
         """Where a dead holder left clocks set and no guard process was there to give them back."""
@@ -306,6 +331,8 @@ class GpuKeeper:
             raise
         self.left_set, self._others = None, Others()
         try:
+            # What was asked under the last lease says nothing of how the GPU is found by this one.
+            self.gpu.reset()
             self.grid = self.gpu.clock_grid()
             self._found = self.gpu.knob_state()
         except BaseException:
@@ -319,25 +346,26 @@ class GpuKeeper:
             raise DeviceError(
                 "the lease on this GPU is over", hint="Take a new one before setting clocks."
             )
-        known = lease.touched.asked_limits_w or ()
-        if point.power_limit_w not in (None, *known) and len(known) >= _MOST_LIMITS_COUNT:
-            # The journal names them all, so that it would grow without end.
-            raise BusyError(
-                f"{_MOST_LIMITS_COUNT} different power limits were asked for under this lease",
-                hint="Ask for whole watts, or release the GPU and take it again.",
-            )
         lease.apply(point)
         self._asked = (point, self.gpu.now_s())
 
     def _lower(self, holder: Holder, point: OperatingPoint) -> None:
         if self.client is not None:
             raise BusyError("a client has the GPU")
+        require_lowerable(self.gpu.identity)
         self._begin(None, holder)
         try:
             self._apply(point)
         except JoulewiseError:
             self._finish()
             raise
+
+    def _yield(self, lease: GpuLease, knob: str) -> bool:
+        """Whether the clock is left alone now; not where the lease has ended, or it was before."""
+        if self._lease is not lease or knob not in lease.touched.knobs:
+            return False
+        lease.yield_knob(knob)
+        return True
 
     def _finish(self) -> None:
         lease, self._lease, self._found, self._asked = self._lease, None, None, None
@@ -356,7 +384,6 @@ def _left(error: Exception) -> str:
     return str(notes[-1] if notes else error)
 
 
-def _retrieve(future: asyncio.Future[None]) -> None:
-    """Nobody waits for it; what was in the way is in the keeper's state."""
-    if not future.cancelled():
-        future.exception()
+def _lasting(caveats: Iterable[Caveat]) -> Iterator[Caveat]:
+    """Of the doubts seen when the GPU was opened those that last: not whose limit was in force."""
+    return (one for one in caveats if one.kind is not CaveatKind.FOREIGN_CONTROL)

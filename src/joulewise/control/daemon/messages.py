@@ -51,8 +51,8 @@ class Take(Question, frozen=True, tag="take", forbid_unknown_fields=True, kw_onl
     gpu: Uuid
 
 
-class Apply(Question, frozen=True, tag="apply", forbid_unknown_fields=True, kw_only=True):
-    """Ask for an operating point on a leased GPU; what is left out goes back to the driver."""
+class PointQuestion(Question, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Is about an operating point of a GPU; what is left out is left to the driver."""
 
     gpu: Uuid
     sm_clock_mhz: Clock | None = None
@@ -67,6 +67,14 @@ class Apply(Question, frozen=True, tag="apply", forbid_unknown_fields=True, kw_o
             mem_clock_mhz=self.mem_clock_mhz,
             power_limit_w=self.power_limit_w,
         )
+
+
+class Apply(PointQuestion, frozen=True, tag="apply", forbid_unknown_fields=True, kw_only=True):
+    """Ask for a point on a leased GPU."""
+
+
+class May(PointQuestion, frozen=True, tag="may", forbid_unknown_fields=True, kw_only=True):
+    """Would this point be allowed? Needs no lease and sets nothing."""
 
 
 class Release(Question, frozen=True, tag="release", forbid_unknown_fields=True, kw_only=True):
@@ -87,25 +95,12 @@ class Answer(msgspec.Struct, frozen=True, tag_field="say", omit_defaults=True):
     """What the daemon says. Fields that a client does not know are for later clients."""
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU that this client may lease, and within which bounds; `None`: the device's own."""
-
-    gpu: str
-    name: str
-    is_memory_lock_allowed: bool
-    least_sm_clock_mhz: int | None = None
-    greatest_sm_clock_mhz: int | None = None
-    least_power_limit_w: float | None = None
-    greatest_power_limit_w: float | None = None
-
-
 class Welcome(Answer, frozen=True, tag="welcome", kw_only=True):
     """Answers `Hello`. A client that holds a lease beats at least every `beat_s`."""
 
     version: int
     pid: int
     beat_s: float
-    offers: tuple[Offer, ...] = ()
 
 
 class Granted(Answer, frozen=True, tag="granted", kw_only=True):
@@ -121,6 +116,12 @@ class Applied(Answer, frozen=True, tag="applied", kw_only=True):
     gpu: str
 
 
+class Allowed(Answer, frozen=True, tag="allowed", kw_only=True):
+    """Answers `May`: the policy allows the point and the device lists it."""
+
+    gpu: str
+
+
 class Released(Answer, frozen=True, tag="released", kw_only=True):
     """Answers `Release`: what was touched is given back."""
 
@@ -131,17 +132,48 @@ class Alive(Answer, frozen=True, tag="alive"):
     """Answers `Beat`."""
 
 
+class AskedPoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An operating point; what is left out is left to the driver."""
+
+    sm_clock_mhz: int | None = None
+    mem_clock_mhz: int | None = None
+    power_limit_w: float | None = None
+
+    @property
+    def label(self) -> str:
+        """As people write it: `1680/auto`."""
+        return OperatingPoint(
+            sm_clock_mhz=self.sm_clock_mhz,
+            mem_clock_mhz=self.mem_clock_mhz,
+            power_limit_w=self.power_limit_w,
+        ).label
+
+
+class SeenCaveat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A doubt. `kind` is a word, for a later daemon may know more kinds than its client."""
+
+    kind: str
+    seen: str
+    advice: str | None = None
+
+
 class GpuState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One GPU for people and programs: a `domain.control.ControlledGpu` without its sample."""
+    """One GPU for people and programs: a `domain.control.ControlledGpu` with its last readings.
+
+    `touched` names knobs, as in `OperatingPoint`; of a holder beside the daemon no more is known.
+    """
 
     gpu: str
     name: str
     device: str
     is_simulated: bool
     holder: str | None = None
-    asked: str | None = None
-    doubts: tuple[str, ...] = ()
+    asked: AskedPoint | None = None
+    touched: tuple[str, ...] = ()
+    caveats: tuple[SeenCaveat, ...] = ()
     left_set: str | None = None
+    left_open: str | None = None
+    is_answering: bool = True
     is_lowered_idle: bool = False
     sm_clock_mhz: int | None = None
     mem_clock_mhz: int | None = None
@@ -150,10 +182,11 @@ class GpuState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class State(Answer, frozen=True, tag="state", kw_only=True):
-    """Answers `Status`."""
+    """Answers `Status`; `problems` are sentences on what the daemon itself cannot do."""
 
     pid: int
     gpus: tuple[GpuState, ...]
+    problems: tuple[str, ...] = ()
 
 
 class Refused(Answer, frozen=True, tag="refused", kw_only=True):
@@ -171,8 +204,8 @@ class Ended(Answer, frozen=True, tag="ended", kw_only=True):
     why: str
 
 
-AnyQuestion = Hello | Take | Apply | Release | Beat | Status
-AnyAnswer = Welcome | Granted | Applied | Released | Alive | State | Refused | Ended
+AnyQuestion = Hello | Take | Apply | May | Release | Beat | Status
+AnyAnswer = Welcome | Granted | Applied | Allowed | Released | Alive | State | Refused | Ended
 
 _ERRORS: dict[str, type[JoulewiseError]] = {
     "input": InputError,
@@ -232,14 +265,28 @@ def state_of(gpu: ControlledGpu) -> GpuState:
         device=gpu.device,
         is_simulated=gpu.is_simulated,
         holder=None if gpu.holder is None else gpu.holder.text,
-        asked=None if gpu.asked is None else gpu.asked.label,
-        doubts=tuple(f"{caveat.kind.value}: {caveat.seen}" for caveat in gpu.caveats),
+        asked=None if gpu.asked is None else _asked(gpu.asked),
+        touched=gpu.touched,
+        caveats=tuple(
+            SeenCaveat(kind=caveat.kind.value, seen=caveat.seen, advice=caveat.advice)
+            for caveat in gpu.caveats
+        ),
         left_set=gpu.left_set,
+        left_open=gpu.left_open,
+        is_answering=sample is not None,
         is_lowered_idle=gpu.is_lowered_idle,
         sm_clock_mhz=None if sample is None else sample.sm_clock_mhz,
         mem_clock_mhz=None if sample is None else sample.mem_clock_mhz,
         power_w=None if sample is None else sample.power_w,
         power_limit_w=None if sample is None else sample.power_limit_w,
+    )
+
+
+def _asked(point: OperatingPoint) -> AskedPoint:
+    return AskedPoint(
+        sm_clock_mhz=point.sm_clock_mhz,
+        mem_clock_mhz=point.mem_clock_mhz,
+        power_limit_w=point.power_limit_w,
     )
 
 

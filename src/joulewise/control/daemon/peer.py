@@ -7,7 +7,6 @@ import errno
 import os
 import socket
 import struct
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,6 +15,8 @@ _UNSIGNED = 0xFFFFFFFF
 # Of Linux's <asm-generic/socket.h>; Python has no names for them.
 _SO_PEERGROUPS = 59
 _SO_PEERPIDFD = 77
+# Of a peer that has ended; which of the two hangs on the kernel's age.
+_ENDED = frozenset({errno.ESRCH, errno.EINVAL})
 _GROUP_BYTES = 4
 _MOST_GROUPS_BYTES = 65536 * _GROUP_BYTES
 _PYTHONS_MOST_BYTES = 1024
@@ -95,9 +96,13 @@ def process_descriptor(connection: socket.socket, pid: int) -> int | None:
     Raises:
         ProcessLookupError: the process has ended.
     """
-    with suppress(OSError):
+    try:
         # Since Linux 6.5; unlike a process id it cannot have been given to another meanwhile.
         return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as error:
+        if error.errno in _ENDED:
+            # Whoever has its number by now is a stranger.
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH)) from error
     if pid <= 0:
         return None
     try:

@@ -8,29 +8,24 @@ from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from joulewise.control.daemon.accounts import account_number
-from joulewise.control.daemon.messages import Offer
 from joulewise.control.daemon.peer import Peer
 from joulewise.control.daemon.policy_shape import AllowTable, DaemonTable, IdleTable, decode_policy
 from joulewise.control.daemon.trusted_file import read_trusted_file
+from joulewise.control.daemon_socket import DEFAULT_SOCKET_PATH
 from joulewise.control.state import default_state_dir
 from joulewise.domain.errors import InputError, NotPermitted, NotSupported
 from joulewise.domain.points import KNOBS, ClockGrid, OperatingPoint
-from joulewise.domain.ports import GpuIdentity
 
 DEFAULT_POLICY_PATH = Path("/etc/joulewise/joulewised.toml")
-DEFAULT_SOCKET_PATH = Path("/run/joulewise/joulewised.sock")
 _LONGEST_BYTES = 256 * 1024
 _MOST_RULES_SAID_COUNT = 3
-
-Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +58,8 @@ class Rule:
     """One permission: these users and members of these groups, on these GPUs, within bounds.
 
     `gpus` are beginnings of UUIDs in lower case; the empty one begins them all. A bound that is
-    `None` is the device's own; both ends are within.
+    `None` is the device's own; both ends are within. `is_built_in` is the one that stands in no
+    file.
     """
 
     uids: frozenset[int] = frozenset()
@@ -76,6 +72,7 @@ class Rule:
     max_mem_clock_mhz: int | None = None
     min_power_limit_w: float | None = None
     max_power_limit_w: float | None = None
+    is_built_in: bool = False
 
     def covers(self, peer: Peer, gpu_uuid: str) -> bool:
         """Whether it is about this peer on this GPU."""
@@ -144,24 +141,10 @@ class Policy:
             if why is None:
                 require_taken(point, grid)
                 return
-            refused.append(f"rule {number} has {why}")
+            whose = "what always holds for root" if rule.is_built_in else f"rule {number}"
+            refused.append(f"{whose} has {why}")
         said = "; ".join(refused[:_MOST_RULES_SAID_COUNT])
         raise NotPermitted(f"joulewised does not allow {point.label} here: {said}", hint=self._hint)
-
-    def offer(self, peer: Peer, identity: GpuIdentity) -> Offer | None:
-        """The GPU and the widest bounds over all rules for this peer; `None`: it may not."""
-        rules = [rule for _, rule in self._rules_of(peer, identity.uuid)]
-        if not rules:
-            return None
-        return Offer(
-            gpu=identity.uuid,
-            name=identity.name,
-            is_memory_lock_allowed=any(rule.is_memory_lock_allowed for rule in rules),
-            least_sm_clock_mhz=_widest([rule.min_sm_clock_mhz for rule in rules], min),
-            greatest_sm_clock_mhz=_widest([rule.max_sm_clock_mhz for rule in rules], max),
-            least_power_limit_w=_widest([rule.min_power_limit_w for rule in rules], min),
-            greatest_power_limit_w=_widest([rule.max_power_limit_w for rule in rules], max),
-        )
 
     def _rules_of(self, peer: Peer, gpu_uuid: str) -> Iterator[tuple[int, Rule]]:
         """The rules about this peer on this GPU, numbered from 1 as in the file."""
@@ -181,8 +164,9 @@ class Policy:
 def read_policy(path: Path | None) -> Policy:
     """The policy in a file; `None`: in the usual place, or the narrow default where none is there.
 
-    That default, which holds for a file without any `allow`, too: root and the daemon's own user
-    may set clocks and power limits, as they could without a daemon, and nobody else may.
+    That default, which holds beside whatever a file allows, too: root and the daemon's own user
+    may set clocks and power limits, as they could without a daemon. Nobody else may whom no rule
+    names; no rule, or `allow = []`, names nobody.
 
     Raises:
         InputError: the file is missing, wrong, or can be changed by others; names file and field.
@@ -193,13 +177,12 @@ def read_policy(path: Path | None) -> Policy:
         path = DEFAULT_POLICY_PATH
     file = str(path)
     tables = decode_policy(read_trusted_file(path, longest_bytes=_LONGEST_BYTES), file)
-    allow = tables.allow
+    rules = (_rule(table, file, f"allow[{index}]") for index, table in enumerate(tables.allow))
     return Policy(
         settings=_settings(tables.daemon),
         idle=None if tables.idle is None else _idle(tables.idle),
-        rules=_own_rules()
-        if allow is None
-        else tuple(_rule(table, file, f"allow[{index}]") for index, table in enumerate(allow)),
+        # Last, so that the others are numbered as in the file.
+        rules=(*rules, *_own_rules()),
         file=file,
     )
 
@@ -229,14 +212,8 @@ def require_taken(point: OperatingPoint, grid: ClockGrid) -> None:
         )
 
 
-def _widest(bounds: list[Number | None], pick: Callable[[list[Number]], Number]) -> Number | None:
-    """The bound that lets most through; `None` where one rule has none."""
-    given = [bound for bound in bounds if bound is not None]
-    return pick(given) if len(given) == len(bounds) else None
-
-
 def _own_rules() -> tuple[Rule, ...]:
-    return (Rule(uids=frozenset({0, os.geteuid()})),)
+    return (Rule(uids=frozenset({0, os.geteuid()}), is_built_in=True),)
 
 
 def _settings(table: DaemonTable) -> DaemonSettings:

@@ -69,11 +69,11 @@ class AllowTable(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class PolicyFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The whole file. `allow` is `None` where it has no such table."""
+    """The whole file."""
 
     daemon: DaemonTable = msgspec.field(default_factory=DaemonTable)
     idle: IdleTable | None = None
-    allow: list[AllowTable] | None = None
+    allow: list[AllowTable] = msgspec.field(default_factory=list)
 
 
 _TABLES: Mapping[str, type[msgspec.Struct]] = {

@@ -30,6 +30,8 @@ _FEWEST_QUESTIONS_PER_S = 100.0
 # One connection that asks all the time leaves room for others of the same user.
 _CONNECTIONS_PER_USER = 2.0
 _MOST_NAMES_COUNT = 1024
+# Beyond the bound of all: whoever looks after the machine gets in however many others there are.
+_KEPT_FOR_OWN_COUNT = 8
 
 
 class DaemonServer:
@@ -172,7 +174,8 @@ class DaemonServer:
         """Take a connection, unless there are too many."""
         settings = self._settings
         is_user_full = self._per_user[peer.uid] >= settings.max_connection_per_user_count
-        if not is_user_full and self._open_count < settings.max_connection_count:
+        kept_count = _KEPT_FOR_OWN_COUNT if peer.uid in {0, os.geteuid()} else 0
+        if not is_user_full and self._open_count < settings.max_connection_count + kept_count:
             self._open_count += 1
             self._per_user[peer.uid] += 1
             self.spawn(self._begin(accepted, peer))
