@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -19,8 +20,12 @@ from joulewise.domain.workload import Pass
 from joulewise.simulator.fake_driver import FakeDriver, FakeLocks
 from joulewise.simulator.fake_runner import open_fake_session_parts
 from joulewise.store.documents import write_plan
+from joulewise.workflow.applying import AskedPoint, apply_while
+from joulewise.workflow.command import Command
 from tests.cli.conftest import Joulewise, Said
 from tests.fake_nvml import DriverMaker
+from tests.file_gpu import comes_true
+from tests.hanging_gpu import HangingGpu
 from tests.nvml.works import WORKS
 from tests.plans import bare_plan
 
@@ -66,13 +71,8 @@ def test_the_point_holds_while_the_command_runs_and_not_after(
     joulewise: Joulewise, driver: FakeDriver, tmp_path: Path
 ) -> None:
     # Another process looks at the GPU as it is while the command runs.
-    code = (
-        "from joulewise.simulator.fake_driver import loaded_driver; import pathlib, sys; "
-        "d = loaded_driver(); d.attach(pathlib.Path(sys.argv[1])); "
-        "print(d.true_locks(0).sm_max_mhz, file=open('seen', 'w'))"
-    )
-    assert driver.state_path is not None
-    said = joulewise("apply", *POINT, "--", sys.executable, "-c", code, driver.state_path)
+    looks = within(driver, "print(d.true_locks(0).sm_max_mhz, file=open('seen', 'w'))")
+    said = joulewise("apply", *POINT, "--", *looks)
 
     assert (0, "") == (said.code, said.out), said.err
     assert "1005\n" == (tmp_path / "seen").read_text()
@@ -92,6 +92,93 @@ def test_the_exit_code_is_that_of_the_command(
     document = last_line(said)
     assert (code, True) == (document["exit_code"], document["is_given_back"])
     assert given_back(driver)
+
+
+def within(driver: FakeDriver, code: str) -> tuple[str, ...]:
+    """A command that does this to the driver `d`."""
+    attach = (
+        "from joulewise.simulator.fake_driver import loaded_driver; import pathlib, sys; "
+        f"d = loaded_driver(); d.attach(pathlib.Path(sys.argv[1])); {code}"
+    )
+    return (sys.executable, "-c", attach, str(driver.state_path))
+
+
+def test_a_reading_that_fails_does_not_hide_that_all_is_given_back(
+    joulewise: Joulewise, driver: FakeDriver
+) -> None:
+    fails = within(driver, "d.fail('nvmlDeviceGetFieldValues', 15, call_count=1)")
+    said = joulewise("apply", "--sm-clock", "1005", "--json", "--", *fails)
+
+    document = last_line(said)
+    assert (1, "error", 0, True) == (
+        said.code,
+        document["status"],
+        document["exit_code"],
+        document["is_given_back"],
+    ), said.err
+    assert given_back(driver)
+
+
+@pytest.mark.integration
+def test_what_the_driver_does_not_take_back_is_said(
+    joulewise: Joulewise, driver: FakeDriver
+) -> None:
+    refuses = within(driver, "d.fail('nvmlDeviceResetGpuLockedClocks', 999)")
+    said = joulewise("apply", "--sm-clock", "1005", "--json", "--", *refuses)
+
+    document = last_line(said)
+    assert (1, False) == (said.code, document["is_given_back"]), said.err
+    assert not given_back(driver)
+    driver.fail("nvmlDeviceResetGpuLockedClocks", 0)
+    assert comes_true(lambda: given_back(driver))
+
+
+@pytest.mark.integration
+def test_a_driver_that_hangs_while_it_is_read_is_said(
+    joulewise: Joulewise, driver: FakeDriver
+) -> None:
+    """Its clocks are given back as soon as it answers; the reading is not waited for so long."""
+    assert callable(joulewise)
+    hangs = HangingGpu(open_nvml("nvml:0", timer=driver.timer))
+    beginning, ending = Timer(1.0, hangs.begin), Timer(6.0, hangs.end)
+    beginning.start()
+    ending.start()
+    command = Command(("sleep", "1.2"))
+    result = apply_while(hangs, AskedPoint(sm_clock_mhz=1005), command, lambda _: None)
+
+    assert "stopped answering meanwhile: its driver hangs" in str(result.trouble)
+    assert (0, True) == (result.code, result.is_given_back)
+    assert given_back(driver)
+
+
+def test_who_holds_the_gpu_is_the_command_for_others(
+    joulewise: Joulewise, driver: FakeDriver, tmp_path: Path
+) -> None:
+    assert not driver.is_virtual_time
+    said = joulewise("apply", "--sm-clock", "1005", "--", "cp", "-r", "state", "copied")
+
+    (lock,) = (tmp_path / "copied").glob("*.lock")
+    assert 0 == said.code
+    assert "cp" in lock.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("/bin/sleep", "60"), "sleep"),
+        (("python3.11", "src/train.py", "--lr", "1"), "train.py"),
+        (("python", "-m", "train"), "python"),
+        (("sh",), "sh"),
+    ],
+)
+def test_a_command_is_named_without_folders_and_arguments(
+    arguments: tuple[str, ...], name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for program in ("python", "python3.11"):
+        (tmp_path / program).touch(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    assert name == Command(arguments).name
 
 
 def test_the_result_goes_to_a_file_as_well(

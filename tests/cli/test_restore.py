@@ -110,3 +110,36 @@ def test_a_gpu_of_which_nothing_was_left_is_not_touched(
     assert 0 == said.code
     assert "Nothing was left set" in said.out
     assert [1005, 1005] == locked(driver)
+
+
+@pytest.mark.parametrize("device", [(), ("--device", "nvml:0")])
+def test_what_a_damaged_journal_leaves_open_is_told_once_and_no_clock_counts_as_left(
+    joulewise: Joulewise,
+    driver: FakeDriver,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    device: tuple[str, ...],
+) -> None:
+    monkeypatch.setenv("JOULEWISE_SOCKET", "off")
+    journal = left_journal(tmp_path / "state", opened(driver, 0).uuid)
+    for path in (journal, journal.with_name(f"{journal.name}.copy")):
+        path.write_bytes(b"{")
+    first = joulewise("restore", *device)
+    second = joulewise("restore", *device)
+    # As the next lease or joulewised leaves it.
+    told = journal.with_name(f"{journal.name}.damaged.told")
+    told.rename(journal.with_name(f"{journal.name}.damaged"))
+    status = joulewise("status")
+    third = joulewise("restore", *device)
+
+    assert [0, 0, 0] == [first.code, second.code, third.code]
+    open_ = "a power limit may still be lowered: nvidia-smi -q -d POWER"
+    assert "clocks given back, left set by an earlier process. A journal of what" in first.out
+    assert open_ in " ".join(first.out.split())
+    assert [None, 1005] == locked(driver)
+    assert "Nothing was left set" in second.out
+    assert open_ in " ".join(status.out.split())
+    assert "were left set" not in status.out
+    assert open_ in " ".join(third.out.split())
+    assert "No clock was left set" in third.out
+    assert told.exists()

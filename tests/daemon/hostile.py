@@ -19,7 +19,12 @@ max_changes_per_s = 1000000
 heartbeat_timeout_s = 2
 sample_period_s = 0.2
 """
-NOBODY = f"allow = []\n{SETTINGS}"
+# Also not the user that the tests run as, who is root at times.
+NOBODY = f"""{SETTINGS}
+[[allow]]
+users = [0, {{uid}}]
+gpus = ["GPU-not-here"]
+"""
 BOUNDED = f"""{SETTINGS}
 [[allow]]
 users = [{{uid}}]

@@ -90,7 +90,7 @@ def test_only_gpus_that_nobody_uses_are_lowered_and_a_killed_daemon_leaves_none_
             wait_until_lowered(idling, index)
         wait_until(lambda: state(idling, UNUSED).get("is_lowered_idle", False), "nothing tells")
         assert "idle policy" in state(idling, UNUSED)["holder"]
-        assert "405/auto" == state(idling, UNUSED)["asked"]
+        assert {"sm_clock_mhz": 405} == state(idling, UNUSED)["asked"]
 
         truth = idling.truth()
         truth.run(LOADED, [(truth.add_kernel(LOADED, KERNEL), 1)])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pynvml
@@ -19,7 +20,8 @@ from tests.nvml.guarded import LOW_MHZ, LOW_W
 
 from joulewise.device.nvml import loaded_library, use_library
 from joulewise.device.nvml_gpu import open_nvml
-from joulewise.domain.errors import BusyError, InputError
+from joulewise.domain.control import Holder
+from joulewise.domain.errors import BusyError, InputError, NotPermitted
 from joulewise.domain.points import OperatingPoint
 from joulewise.simulator.fake_driver import FakeDriver, FakeKernel
 from joulewise.workflow.leasing import is_guarded, lease_on, socket_path
@@ -92,8 +94,8 @@ def test_a_killed_process_leaves_no_lock_and_no_limit_a_second_later(
         assert comes_true(lambda: driver.true_sm_clock_mhz(0) == LOW_MHZ)
         process.kill()
         assert comes_true(lambda: is_as_found(driver), GIVING_BACK_S)
-    (lock,) = (tmp_path / "state").iterdir()
-    assert lock.suffix == ".lock"
+    files = (tmp_path / "state").iterdir
+    assert comes_true(lambda: [file.suffix for file in files()] == [".lock"], GIVING_BACK_S)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +110,62 @@ def test_the_guard_finds_joulewise_and_the_library_as_its_client_did(
     with client(driver, library, *flags, **more) as process:
         process.kill()
         assert comes_true(lambda: is_as_found(driver), GIVING_BACK_S)
+
+
+@pytest.mark.integration
+def test_workers_that_a_holder_forks_neither_end_its_lease_nor_keep_it(
+    driver: FakeDriver, fake_library: Path
+) -> None:
+    """As data loaders are: some end by themselves, one is ended, one outlives its parent."""
+    with client(driver, str(fake_library), way="workers") as process:
+        assert len(guards_of(driver)) == 1
+        process.kill()
+        assert comes_true(lambda: is_as_found(driver), GIVING_BACK_S)
+    assert comes_true(lambda: guards_of(driver) == [])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may use every socket")
+def test_a_socket_that_this_account_may_not_use_is_not_passed_over(
+    driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOULEWISE_SOCKET", str(tmp_path / "closed" / "joulewised.sock"))
+    (tmp_path / "closed").mkdir(mode=0)
+    with (
+        pytest.raises(NotPermitted, match="may not use the socket of joulewised"),
+        lease_on(open_nvml("nvml:0", timer=driver.timer)),
+    ):
+        pass
+
+
+@pytest.mark.integration
+def test_a_daemon_with_too_much_to_do_is_not_passed_over(
+    driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "busy.sock"
+    monkeypatch.setenv("JOULEWISE_SOCKET", str(path))
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.socket(socket.AF_UNIX))
+        listening.bind(str(path))
+        listening.listen(0)
+        waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+        waiting.connect(str(path))
+        with (
+            pytest.raises(BusyError, match="has accepted no connection"),
+            lease_on(open_nvml("nvml:0", timer=driver.timer)) as lease,
+        ):
+            lease.apply(OperatingPoint(sm_clock_mhz=LOW_MHZ))
+    assert is_as_found(driver)
+
+
+def test_a_holder_may_be_named_after_the_command_that_it_runs(driver: FakeDriver) -> None:
+    gpu = open_nvml("nvml:0", timer=driver.timer)
+    holder = Holder(pid=os.getpid(), command="train.py")
+    with (
+        lease_on(gpu, holder),
+        pytest.raises(BusyError, match=rf"held by process {os.getpid()} \(train.py\)$"),
+        lease_on(gpu),
+    ):
+        pass
 
 
 def test_a_limit_that_somebody_set_under_a_holder_that_is_killed_stays(
@@ -201,8 +259,6 @@ def test_a_gpu_in_virtual_time_has_no_guard_for_it_would_see_another_time(
 def test_a_socket_that_nobody_answers_at_is_passed_over(
     driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import socket
-
     dead = tmp_path / "dead.sock"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(dead))

@@ -170,16 +170,16 @@ def test_a_driver_that_hangs_meanwhile_is_not_waited_for(make_driver: DriverMake
 
 
 def test_nothing_runs_where_a_driver_hangs_before(make_driver: DriverMaker) -> None:
-    make_driver(is_virtual_time=False)
+    driver = make_driver(is_virtual_time=False)
     hangs = HangingGpu(open_visible(("nvml:0",))[0])
     hangs.begin()
-    ran: list[int] = []
+    load = Load(driver=driver, duration_s=0.1)
 
     with pytest.raises(DeviceError, match="does not answer: its driver hangs"):
-        run_measured((hangs,), lambda: ran.append(0) or 0, patience_s=0.1)
+        run_measured((hangs,), load, patience_s=0.1)
 
     hangs.end()
-    assert [] == ran
+    assert load.true_j == 0
 
 
 @pytest.mark.integration

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,11 +13,13 @@ from typing import TypeVar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from joulewise.control.daemon.absent import AbsentGpu
 from joulewise.control.daemon.changes_log import ChangesLog
 from joulewise.control.daemon.client import Client, Why
 from joulewise.control.daemon.desk import LeaseDesk
 from joulewise.control.daemon.keeper import GpuKeeper
 from joulewise.control.daemon.messages import (
+    Allowed,
     Answer,
     AnyQuestion,
     Applied,
@@ -25,6 +28,7 @@ from joulewise.control.daemon.messages import (
     Ended,
     Granted,
     Hello,
+    May,
     Refused,
     Release,
     Released,
@@ -37,7 +41,7 @@ from joulewise.control.daemon.peer import Peer
 from joulewise.control.daemon.policy import DaemonSettings, Policy, Rule
 from joulewise.control.guard import NoGuard
 from joulewise.control.lease import GpuLease, take_lease
-from joulewise.domain.control import Holder
+from joulewise.domain.control import ControlledGpu, Holder
 from joulewise.domain.errors import DeviceLost
 from joulewise.domain.points import OperatingPoint, Touched
 from joulewise.domain.ports import Gpu, GpuIdentity
@@ -64,6 +68,7 @@ class NotedGpu:
         )
         self.point: OperatingPoint | None = None
         self.is_refusing_reset = False
+        self.is_refusing_request = False
         self.energy_counter_period_s = self._gpu.energy_counter_period_s
         self.clock_grid = self._gpu.clock_grid
         self.knob_state = self._gpu.knob_state
@@ -74,6 +79,8 @@ class NotedGpu:
         self.wait = self._gpu.wait
 
     def request(self, point: OperatingPoint) -> None:
+        if self.is_refusing_request:
+            raise DeviceLost("it is gone")
         self._gpu.request(point)
         self.point = point
 
@@ -118,21 +125,77 @@ def in_room(act: Callable[[Room], Coroutine[object, object, R]]) -> R:
         return asyncio.run(run(Path(name)))
 
 
-def test_hello_offers_what_the_policy_allows() -> None:
-    async def act(room: Room) -> tuple[Answer, Answer]:
-        hello = Hello(version=1, program="a.py")
-        return (
-            await room.desk.answer(room.client(), hello),
-            await room.desk.answer(room.client(STRANGER), hello),
-        )
+def test_whether_a_point_would_be_allowed_is_told_without_a_lease() -> None:
+    async def act(room: Room) -> list[Answer]:
+        within = May(gpu=UUIDS[0], sm_clock_mhz=1200)
+        said = [
+            await room.desk.answer(room.client(), Hello(version=1, program="a.py")),
+            await room.desk.answer(room.client(), within),
+            await room.desk.answer(room.client(), May(gpu=UUIDS[0], sm_clock_mhz=1800)),
+            await room.desk.answer(room.client(STRANGER), within),
+        ]
+        assert [None, None] == [keeper.client for keeper in room.keepers]
+        assert [None, None] == [gpu.point for gpu in room.gpus]
+        return said
 
-    known, stranger = in_room(act)
+    hello, within, beyond, stranger = in_room(act)
 
-    assert isinstance(known, Welcome)
-    assert UUIDS == tuple(offer.gpu for offer in known.offers)
-    assert 2.5 == known.beat_s
-    assert isinstance(stranger, Welcome)
-    assert () == stranger.offers
+    assert isinstance(hello, Welcome)
+    assert 2.5 == hello.beat_s
+    assert Allowed(gpu=UUIDS[0]) == within
+    assert isinstance(beyond, Refused)
+    assert "max_sm_clock_mhz = 1500" in beyond.message
+    assert isinstance(stranger, Refused)
+    assert "not_permitted" == stranger.kind
+
+
+def test_a_point_that_fails_half_way_is_a_change_in_the_log_however_often() -> None:
+    async def act(room: Room) -> list[dict[str, str]]:
+        client = room.client()
+        await room.desk.answer(client, Take(gpu=UUIDS[0]))
+        room.gpus[0].is_refusing_request = True
+        for _ in range(30):
+            answer = await room.desk.answer(client, Apply(gpu=UUIDS[0], sm_clock_mhz=1200))
+            assert isinstance(answer, Refused)
+        room.desk.tick()
+        room.log.close()
+        return [json.loads(line) for line in room.stream.getvalue().splitlines()]
+
+    lines = in_room(act)
+    changes = [line for line in lines if line["event"] == "change"]
+
+    assert 30 == len(changes)
+    assert "failed, perhaps half way: it is gone" == changes[0]["result"]
+    assert not [line for line in lines if line["event"].startswith("refused")]
+
+
+def test_a_gpu_that_is_silent_at_first_is_shown_so_and_taken_into_care_later() -> None:
+    async def act(room: Room) -> None:
+        tries: list[bool] = []
+
+        def open_it() -> GpuKeeper:
+            tries.append(True)
+            if len(tries) < 3:
+                raise DeviceLost("it is gone")
+            return GpuKeeper(NotedGpu("GPU-0002"), room.take)
+
+        known = ControlledGpu(uuid="GPU-0002", name="A", device="nvml:2", is_simulated=True)
+        absent = AbsentGpu(known=known, open=open_it)
+        desk = LeaseDesk((), POLICY, room.log, absent=[absent], open_again_s=0.01)
+        await desk.open()
+        before = await desk.answer(room.client(), Status())
+        assert isinstance(before, State)
+        assert [("GPU-0002", False)] == [(gpu.gpu, gpu.is_answering) for gpu in before.gpus]
+        refused = await desk.answer(room.client(), Take(gpu="GPU-0002"))
+        assert isinstance(refused, Refused)
+        assert "device_lost" == refused.kind
+        while desk.gpus()[0].sample is None:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.005)
+        assert 3 == len(tries)
+        assert isinstance(await desk.answer(room.client(), Take(gpu="GPU-0002")), Granted)
+        await desk.close()
+
+    in_room(act)
 
 
 def test_nothing_that_a_stranger_asks_reaches_a_gpu() -> None:

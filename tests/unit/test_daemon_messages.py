@@ -15,7 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from joulewise.control.daemon.messages import AskedPoint, SeenCaveat, error_of, refusal, shown, state_of
+from joulewise.control.daemon.messages import (
+    AskedPoint,
+    SeenCaveat,
+    error_of,
+    refusal,
+    shown,
+    state_of,
+)
 from joulewise.control.daemon.peer import peer_of, process_descriptor
 from joulewise.control.daemon.serial_thread import SerialThread
 from joulewise.domain.caveats import Caveat, CaveatKind

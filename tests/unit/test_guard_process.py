@@ -22,10 +22,13 @@ from tests.file_gpu import (
 )
 
 from joulewise.control.guard import GuardProcess, NoGuard
+from joulewise.control.guard_messages import Here, Watch, Watching, receive, send
+from joulewise.control.guard_program import started
 from joulewise.control.holder import this_process
-from joulewise.control.journal import is_left
+from joulewise.control.journal import JournalEntry, is_left, write_journal
 from joulewise.control.lease import hold, take_lease
 from joulewise.control.lock import FileLock
+from joulewise.control.restoring import Outcome, restore_all
 from joulewise.domain.errors import BusyError, DeviceError
 from joulewise.domain.points import AUTO
 
@@ -142,8 +145,12 @@ def test_a_gpu_that_the_guard_cannot_open_is_not_set(
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ([sys.executable, "-c", "raise SystemExit(7)"], "ended at once with exit status 7"),
+        (
+            [sys.executable, "-c", "raise SystemExit(7)"],
+            r"ends before it watches anything \(exit status 7\)",
+        ),
         (["/no/such/program"], "no guard process can be started"),
+        (["\0"], "no guard process can be started"),
     ],
 )
 def test_without_a_guard_process_nothing_is_set_and_the_reason_is_told(
@@ -185,17 +192,94 @@ def test_a_guard_that_was_never_needed_starts_no_process() -> None:
     assert guard.pid is None
 
 
+SAYS = """
+import os, pathlib, socket, sys, time
+folder, what, stays_s, link = sys.argv[1], *sys.argv[2:5]
+with pathlib.Path(folder, "starts").open("a") as starts:
+    print(os.getpid(), file=starts)
+ours = socket.socket(fileno=int(link))
+ours.send(what.replace("PID", str(os.getpid())).encode())
+time.sleep(float(stays_s))
+"""
+HERE = '{"kind": "Here", "pid": PID}'
+
+
+@pytest.mark.parametrize(
+    ("what", "stays_s", "said"),
+    [
+        (HERE, 0.0, "ends before it watches anything"),
+        ("nonsense", 30.0, "is not understood"),
+        ('{"kind": "Watching", "news": 1}', 30.0, "is not understood"),
+        ("[]", 30.0, "is not understood"),
+    ],
+)
+def test_guards_that_never_watch_are_given_up_after_some_and_none_stays(
+    gpu: FileGpu, tmp_path: Path, state_dir: Path, what: str, stays_s: float, said: str
+) -> None:
+    guard = GuardProcess([sys.executable, "-c", SAYS, str(tmp_path), what, str(stays_s)])
+    with hold(gpu, state_dir=state_dir, guard=guard) as lease:
+        with pytest.raises(DeviceError, match=said):
+            lease.apply(LOW)
+        pids = (tmp_path / "starts").read_text(encoding="utf-8").split()
+        assert 1 < len(pids) < 10
+        assert comes_true(lambda: all(is_gone(int(pid)) for pid in pids))
+        # Nobody tries any more before somebody wants to set clocks again.
+        assert "guard process" not in {thread.name for thread in threading.enumerate()}
+    guard.close()
+    assert LOW.label not in gpu.history()
+
+
+@pytest.mark.parametrize("is_gone_too", [False, True], ids=["lives", "is gone"])
+def test_a_guard_that_does_not_understand_gives_back_only_where_its_client_is_gone(
+    gpu: FileGpu, tmp_path: Path, state_dir: Path, lock: FileLock, *, is_gone_too: bool
+) -> None:
+    """Else another one takes over, and what is set stays."""
+    journal = state_dir / "GPU-file.journal.json"
+    state_dir.mkdir()
+    write_journal(
+        journal,
+        JournalEntry(
+            device="file:file",
+            device_name="it",
+            uuid="GPU-file",
+            holder="it",
+            touched=("sm_clock_mhz",),
+        ),
+    )
+    gpu.request(LOW)
+    process, link = started(guard_command(tmp_path), None)
+    with link:
+        here, _ = receive(link)
+        assert isinstance(here, Here)
+        packet = Watch(ask_count=1, uuid="GPU-file", device="file:file", journal=str(journal))
+        send(link, packet, lock.descriptor)
+        assert receive(link)[0] == Watching(ask_count=1)
+        link.send(b"nonsense")
+        if is_gone_too:
+            link.close()
+        assert comes_true(lambda: is_gone(here.pid))
+    process.wait()
+    assert is_left(journal) is not is_gone_too
+    assert (gpu.label() == LOW.label) is not is_gone_too
+
+
+@pytest.mark.integration
 def test_a_guard_that_still_tries_for_a_living_process_is_named(
     gpu: FileGpu, tmp_path: Path, state_dir: Path
 ) -> None:
+    """It is waited for a while, and counts as not given back."""
     guard = GuardProcess(guard_command(tmp_path))
     end_refused(gpu, tmp_path, guard, refusal_count=1000)
     closing = threading.Thread(target=guard.close)
     closing.start()
     lock = state_dir / "GPU-file.lock"
     assert comes_true(lambda: lock.read_bytes() != b"")
-    with pytest.raises(BusyError, match=f"held by the guard process of process {os.getpid()}$"):
+    said = f"is being given back by the guard of process {os.getpid()}"
+    with pytest.raises(BusyError, match=said):
         take_lease(gpu, state_dir=state_dir, guard=NoGuard())
+    (one,) = restore_all(state_dir, lambda device: FileGpu(tmp_path, device.removeprefix("file:")))
+    assert one.outcome is Outcome.NOT_GIVEN_BACK
+    assert said in str(one.why)
     assert comes_true(gpu.is_accepting_and_given_back)
     closing.join()
 

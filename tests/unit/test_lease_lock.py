@@ -144,7 +144,7 @@ def test_the_holder_of_an_older_joulewise_is_another_process(
     path: Path, descriptor: int, content: str
 ) -> None:
     os.write(descriptor, content.encode())
-    with pytest.raises(BusyError, match="held by another process$"):
+    with pytest.raises(BusyError, match=r"held by another process$"):
         take(path)
 
 

@@ -10,10 +10,17 @@ import pytest
 from tests.file_gpu import AS_FOUND, LOW, FileGpu
 
 from joulewise.control.holder import this_process
-from joulewise.control.journal import JournalEntry, damaged_journal, is_left, write_journal
+from joulewise.control.journal import (
+    JournalEntry,
+    damage,
+    damaged_journal,
+    is_left,
+    write_journal,
+)
+from joulewise.control.lease import hold
 from joulewise.control.lock import FileLock
-from joulewise.control.restoring import Outcome, Restored, restore_all
-from joulewise.domain.errors import InputError
+from joulewise.control.restoring import Outcome, Restored, replay_former, restore_all
+from joulewise.domain.errors import DeviceError, InputError
 from joulewise.domain.points import KnobState
 from joulewise.domain.ports import Gpu
 
@@ -126,11 +133,45 @@ def test_where_both_are_damaged_clocks_are_given_back_and_the_limit_is_told_of(
     done = folder.restore()["GPU-a"]
     assert done.outcome is Outcome.GIVEN_BACK
     assert gpu.label().startswith("auto/auto")
-    kept = damaged_journal(folder.journal("a"))
-    assert kept.read_bytes() == b"{"
-    assert "a power limit that may have been lowered was not" in str(done.why)
-    assert str(kept) in str(done.why)
+    told = Path(f"{damaged_journal(folder.journal('a'))}.told")
+    assert told.read_bytes() == b"{"
+    assert "but a power limit may still be lowered: nvidia-smi -q -d POWER" in str(done.why)
+    assert str(told) in str(done.why)
     assert folder.restore() == {}
+
+
+def test_what_a_damaged_journal_leaves_open_is_told_once_whoever_undid_it(folder: Folder) -> None:
+    gpu = folder.left_set("a")
+    folder.journal("a").write_bytes(b"{")
+    folder.copy("a").write_bytes(b"{")
+    with hold(gpu, state_dir=folder.state_dir):
+        assert "joulewise restore tells this once" in str(damage(folder.journal("a")))
+    done = folder.restore()["GPU-a"]
+    assert done.outcome is Outcome.LEFT_OPEN
+    assert "a power limit may still be lowered" in str(done.why)
+    assert damage(folder.journal("a")) is None
+    assert folder.restore() == {}
+
+
+def test_what_an_older_joulewise_left_in_another_folder_is_given_back_unless_it_lives(
+    folder: Folder,
+) -> None:
+    gpu = folder.left_set("a")
+    lock = FileLock(folder.state_dir / "GPU-a.lock")
+    lock.acquire("it", this_process())
+    replay_former(gpu, [folder.path / "none", folder.state_dir])
+    assert gpu.label() == LOW.label
+    lock.release()
+    folder.state_dir.chmod(0o777)
+    replay_former(gpu, [folder.state_dir])
+    assert gpu.label() == (LOW.label if os.name == "posix" else AS_FOUND.label)
+    folder.state_dir.chmod(0o700)
+    (folder.path / "refusals").write_text(".", encoding="utf-8")
+    with pytest.raises(DeviceError, match="not now"):
+        replay_former(gpu, [folder.state_dir])
+    replay_former(gpu, [folder.state_dir])
+    assert gpu.label() == AS_FOUND.label
+    assert not is_left(folder.journal("a"))
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links and owners as Unix has them")

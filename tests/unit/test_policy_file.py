@@ -90,7 +90,7 @@ def test_every_field_is_read(tmp_path: Path) -> None:
         metrics_listen="127.0.0.1:9835",
     )
     assert policy.idle == IdleSettings(after_s=60.0, sm_clock_mhz=300)
-    assert policy.rules == (
+    assert policy.rules[:2] == (
         Rule(
             uids=frozenset({OWN_USER.pw_uid, 4001}),
             gids=frozenset({OWN_GROUP.gr_gid, 5001}),
@@ -104,7 +104,6 @@ def test_every_field_is_read(tmp_path: Path) -> None:
             max_power_limit_w=350.5,
         ),
         Rule(uids=frozenset({7})),
-        ALWAYS,
     )
     assert str(tmp_path / "joulewised.toml") == policy.file
 
@@ -155,7 +154,16 @@ def test_a_named_twice_user_or_rule_is_as_one(tmp_path: Path) -> None:
     name, uid = OWN_USER.pw_name, OWN_USER.pw_uid
     policy = read_policy(written(tmp_path, f'[[allow]]\nusers = ["{name}", {uid}, "{name}"]\n'))
 
-    assert policy.rules == (Rule(uids=frozenset({uid})), ALWAYS)
+    assert Rule(uids=frozenset({uid})) == policy.rules[0]
+
+
+def test_a_rule_that_names_root_says_what_root_may(tmp_path: Path) -> None:
+    uids = f"[0, {os.geteuid()}]"
+    policy = read_policy(written(tmp_path, f"[[allow]]\nusers = {uids}\ngpus = ['GPU-1']\n"))
+    root = Peer(pid=1, uid=0, gids=frozenset({0}))
+
+    assert policy.may_lease(root, "GPU-1")
+    assert not policy.may_lease(root, "GPU-2")
 
 
 @pytest.mark.parametrize(

@@ -245,9 +245,11 @@ class GuardProcess:
         trouble, failure_count, end_count = None, 0, 0
         while True:
             with self._changed:
-                # Nothing is waited for once nobody needs a guard process any more.
-                self._changed.wait_for(self._is_idle, _PAUSES_S[min(end_count, len(_PAUSES_S) - 1)])
-                if self._is_idle() or failure_count == _START_COUNT:
+                is_given_up = failure_count == _START_COUNT
+                if not is_given_up:
+                    pause_s = _PAUSES_S[min(end_count, len(_PAUSES_S) - 1)]
+                    self._changed.wait_for(self._is_idle, pause_s)
+                if is_given_up or self._is_idle():
                     self._keeper = None
                     self._trouble = trouble if failure_count else None
                     self._changed.notify_all()
@@ -277,8 +279,7 @@ class GuardProcess:
         except Exception as error:  # noqa: BLE001 - likewise
             has_watched, trouble = False, f"the guard process is not understood: {error}"
         return has_watched, trouble or (
-            f"the guard process ended again and again before it watched anything, the last one "
-            f"with exit status {process.returncode}"
+            f"the guard process ends before it watches anything (exit status {process.returncode})"
         )
 
     def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:

@@ -10,11 +10,12 @@ from pathlib import Path
 from threading import Event, Thread
 
 from joulewise.control.drift import DriftWatch
+from joulewise.control.holder import this_process
 from joulewise.control.lease import GpuLease
 from joulewise.device.nvml_string import is_nvml
 from joulewise.domain.caveats import Caveat, first_of_each_kind
 from joulewise.domain.clock_judgement import CAUSES
-from joulewise.domain.errors import InputError, JoulewiseError
+from joulewise.domain.errors import DeviceError, InputError, JoulewiseError
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.plan import Plan
 from joulewise.domain.points import AUTO, ClockGrid, OperatingPoint
@@ -57,7 +58,7 @@ class Applied:
 
     `sm_clock_held_mhz` is the median while the GPU worked, `None` where it did not, or does not
     tell. `trouble` is what went wrong once the command had started: it ran to its end all the
-    same.
+    same. `is_given_back` is `None` where nothing tells: joulewised went away with the lease.
     """
 
     code: int
@@ -69,6 +70,7 @@ class Applied:
     sm_clock_held_mhz: float | None
     is_idle: bool
     """Whether the GPU did nothing all the while, as far as readings tell."""
+    is_given_back: bool | None
     caveats: tuple[Caveat, ...] = ()
     trouble: JoulewiseError | None = None
 
@@ -135,12 +137,14 @@ def apply_while(gpu: Gpu, asked: AskedPoint, command: Command, notice: Notice) -
     """
     watcher = _Watcher(gpu, notice)
     point, code, trouble, time_s = AUTO, 0, None, 0.0
+    held: Lease | None = None
+    holder = replace(this_process(), command=command.name)
     try:
-        with command.signals(), lease_on(gpu) as lease:
+        with command.signals(), lease_on(gpu, holder) as held:
             point = point_on(asked, gpu)
             grid = _grid_as_found(gpu)
-            lease.apply(point)
-            with watcher.watching(lease, point, grid):
+            held.apply(point)
+            with watcher.watching(held, point, grid):
                 start_s = time.monotonic()
                 code = command.run()
                 time_s = time.monotonic() - start_s
@@ -158,9 +162,15 @@ def apply_while(gpu: Gpu, asked: AskedPoint, command: Command, notice: Notice) -
         point=point,
         sm_clock_held_mhz=held_under_load_mhz(samples),
         is_idle=bool(samples) and is_idle_throughout(samples),
+        is_given_back=trouble is None or _is_given_back(held),
         caveats=(*watcher.caveats(), *identity.caveats),
         trouble=trouble or watcher.trouble,
     )
+
+
+def _is_given_back(lease: Lease | None) -> bool | None:
+    """Whether a lease that ended in trouble left nothing set; `None`: joulewised knows."""
+    return lease.still_set() is None if isinstance(lease, GpuLease) else None
 
 
 def _grid_as_found(gpu: Gpu) -> ClockGrid:
@@ -210,6 +220,11 @@ class _Watcher:
         finally:
             over.set()
             thread.join(_PATIENCE_S)
+            if thread.is_alive():
+                self.trouble = DeviceError(
+                    f"{self._gpu.identity.name} stopped answering meanwhile: its driver hangs",
+                    hint="Look for Xid errors in the kernel log: dmesg | grep -i xid.",
+                )
 
     def _watch(self, over: Event, drift: DriftWatch, lease: Lease) -> None:
         begin_s = time.monotonic()

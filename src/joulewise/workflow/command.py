@@ -17,10 +17,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from pathlib import Path
 from types import FrameType
 
 from joulewise.domain.errors import InputError
 
+# What is told of a command line that begins with one of these is the script that it runs.
+_INTERPRETERS = ("python", "bash", "sh", "perl", "node", "torchrun")
+_LONGEST_NAME_COUNT = 40
 _HANDED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 _FIRST_SIGNAL_EXIT_CODE = 128
 
@@ -64,6 +68,14 @@ class Command:
     def arguments(self) -> tuple[str, ...]:
         """The program and what it is given."""
         return self._arguments
+
+    @property
+    def name(self) -> str:
+        """The program or script, without folders and arguments, as others may be told."""
+        program, *given = (Path(text).name for text in self._arguments[:2])
+        is_script = program.rstrip("0123456789.") in _INTERPRETERS and given
+        told = given[0] if is_script and not given[0].startswith("-") else program
+        return "".join(letter for letter in told if letter.isprintable())[:_LONGEST_NAME_COUNT]
 
     @property
     def has_run(self) -> bool:

@@ -120,11 +120,18 @@ def sentence(result: Applied, arguments: Sequence[str]) -> str:
         held = "The GPU stayed idle all the while."
     else:
         held = "Nothing tells which clock it held."
-    given_back = "" if result.trouble is not None else " What was set is given back."
+    given_back = _GIVEN_BACK[result.is_given_back]
     return (
         f"{origin}{command_text(arguments)} took {seconds(result.time_s)} with "
-        f"{point_text(result.point)} on {result.device_name}. {held}{given_back}"
+        f"{point_text(result.point)} on {result.device_name}. {held} {given_back}"
     )
+
+
+_GIVEN_BACK = {
+    True: "What was set is given back.",
+    False: "What was set could not be given back.",
+    None: "Whether what was set is given back, joulewise status tells.",
+}
 
 
 def point_text(point: OperatingPoint) -> str:
@@ -191,7 +198,7 @@ def _extra(result: Applied, arguments: Sequence[str]) -> dict[str, object]:
         "point": result.point,
         "sm_clock_held_mhz": result.sm_clock_held_mhz,
         "is_idle": result.is_idle,
-        "is_given_back": result.trouble is None,
+        "is_given_back": result.is_given_back,
     }
 
 

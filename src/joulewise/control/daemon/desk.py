@@ -89,7 +89,8 @@ class LeaseDesk:
         keepers = self._keepers.values()
         recoveries = {asyncio.create_task(keeper.recover()) for keeper in keepers}
         # One whose driver hangs is tried on, and the others are served.
-        await asyncio.wait(recoveries, timeout=_RECOVERY_PATIENCE_S)
+        if recoveries:
+            await asyncio.wait(recoveries, timeout=_RECOVERY_PATIENCE_S)
         self._endings |= recoveries
         period_s = self._policy.settings.sample_period_s
         self._watches = [asyncio.create_task(self._watch(one, period_s)) for one in keepers]

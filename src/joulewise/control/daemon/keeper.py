@@ -65,6 +65,7 @@ class GpuKeeper:
         others: Callable[[], Others] = _no_others,
         idle: IdlePolicy | None = None,
         index: int | None = None,
+        reading_patience_s: float = _READING_PATIENCE_S,
     ) -> None:
         """Read what the GPU takes; `others` looks for leases that are not this daemon's.
 
@@ -78,6 +79,7 @@ class GpuKeeper:
         self.note: Callable[[str, str | None], None] = _note_nothing
         """Hears, on the event loop, what happens that no client asked for."""
         self._index = index
+        self._reading_patience_s = reading_patience_s
         self._take = take
         self._look_for_others = others
         self._others = Others()
@@ -255,7 +257,7 @@ class GpuKeeper:
 
     async def _look(self) -> None:
         reading = self._reading.start(self.gpu.sample)
-        await asyncio.wait({reading}, timeout=_READING_PATIENCE_S)
+        await asyncio.wait({reading}, timeout=self._reading_patience_s)
         if not reading.done():
             # What was seen last says nothing of a GPU that does not answer, or of what runs there.
             self._sample = None

@@ -165,8 +165,9 @@ def read_policy(path: Path | None) -> Policy:
     """The policy in a file; `None`: in the usual place, or the narrow default where none is there.
 
     That default, which holds beside whatever a file allows, too: root and the daemon's own user
-    may set clocks and power limits, as they could without a daemon. Nobody else may whom no rule
-    names; no rule, or `allow = []`, names nobody.
+    may set clocks and power limits, as they could without a daemon; where a rule names one of
+    them as a user, it says instead what that one may, for root in a container shows as root.
+    Nobody else may whom no rule names; no rule, or `allow = []`, names nobody.
 
     Raises:
         InputError: the file is missing, wrong, or can be changed by others; names file and field.
@@ -177,12 +178,14 @@ def read_policy(path: Path | None) -> Policy:
         path = DEFAULT_POLICY_PATH
     file = str(path)
     tables = decode_policy(read_trusted_file(path, longest_bytes=_LONGEST_BYTES), file)
-    rules = (_rule(table, file, f"allow[{index}]") for index, table in enumerate(tables.allow))
+    rules = tuple(
+        _rule(table, file, f"allow[{index}]") for index, table in enumerate(tables.allow)
+    )
     return Policy(
         settings=_settings(tables.daemon),
         idle=None if tables.idle is None else _idle(tables.idle),
         # Last, so that the others are numbered as in the file.
-        rules=(*rules, *_own_rules()),
+        rules=(*rules, *_own_rules(rules)),
         file=file,
     )
 
@@ -212,8 +215,10 @@ def require_taken(point: OperatingPoint, grid: ClockGrid) -> None:
         )
 
 
-def _own_rules() -> tuple[Rule, ...]:
-    return (Rule(uids=frozenset({0, os.geteuid()}), is_built_in=True),)
+def _own_rules(rules: tuple[Rule, ...] = ()) -> tuple[Rule, ...]:
+    """What holds for root and the daemon's own user, as far as no other rule names them."""
+    own = frozenset({0, os.geteuid()}).difference(*(rule.uids for rule in rules))
+    return (Rule(uids=own, is_built_in=True),) if own else ()
 
 
 def _settings(table: DaemonTable) -> DaemonSettings:
