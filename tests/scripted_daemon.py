@@ -10,12 +10,14 @@ from pathlib import Path
 
 from joulewise.control.daemon.messages import (
     Alive,
+    Allowed,
     Answer,
     Applied,
     Apply,
     Beat,
     Granted,
     Hello,
+    May,
     Question,
     Release,
     Released,
@@ -39,8 +41,8 @@ def usual_answer(question: Question, beat_s: float = 60.0) -> Answer:
             return Welcome(version=version, pid=PID, beat_s=beat_s)
         case Take(gpu=gpu):
             return Granted(gpu=gpu)
-        case Apply(gpu=gpu):
-            return Applied(gpu=gpu)
+        case Apply(gpu=gpu) | May(gpu=gpu):
+            return Applied(gpu=gpu) if isinstance(question, Apply) else Allowed(gpu=gpu)
         case Release(gpu=gpu):
             return Released(gpu=gpu)
         case Beat():

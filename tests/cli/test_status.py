@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from joulewise.control.daemon.messages import AskedPoint, GpuState, SeenCaveat, State, encode
+from joulewise.control.daemon.messages import Status as AskStatus
 from joulewise.control.journal import JournalEntry, write_journal
 from joulewise.control.lease import hold
 from joulewise.control.lock import FileLock
@@ -20,6 +23,7 @@ from tests.cli.conftest import Joulewise
 from tests.cli.test_json_schema import assert_obeys
 from tests.fake_nvml import DriverMaker
 from tests.nvml.works import WORKS
+from tests.scripted_daemon import scripted_daemon
 
 LOW = OperatingPoint(sm_clock_mhz=1005)
 
@@ -83,7 +87,7 @@ def test_a_holder_is_named_with_what_it_has_touched(
         said = joulewise("status").out
 
     assert str(seen["holder"]).startswith("process ")
-    assert (None, ("sm_clock_mhz",)) == (seen["asked"], tuple(seen["touched"]))
+    assert (None, ["sm_clock_mhz"]) == (seen["asked"], seen["touched"])
     assert "SM clock" in said
     assert "1 of 1 GPU held" in said
 
@@ -158,6 +162,46 @@ def test_a_lock_of_somebody_else_shows_under_load(
     assert ["SimulatedDevice", "ForeignControl"] == [one["kind"] for one in caveats]
     assert "SimulatedDevice" not in said
     assert caveats[1]["seen"] in " ".join(said.split())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Unix sockets")
+def test_what_joulewised_tells_is_shown_by_kind_and_not_by_its_words(
+    joulewise: Joulewise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = (
+        GpuState(
+            gpu="GPU-1",
+            name="A100",
+            device="nvml:GPU-1",
+            is_simulated=True,
+            asked=AskedPoint(sm_clock_mhz=1005),
+            caveats=(
+                SeenCaveat(kind="SimulatedDevice", seen="fake NVIDIA driver"),
+                SeenCaveat(kind="OfALaterVersion", seen="SimulatedDevice is its name"),
+            ),
+            left_open="a power limit may still be lowered",
+        ),
+        GpuState(gpu="nvml:1", name="B", device="nvml:1", is_simulated=True, is_answering=False),
+    )
+    state = State(pid=7, gpus=gpus, problems=("joulewised serves no metrics: port in use",))
+    with tempfile.TemporaryDirectory(prefix="jw") as name:
+        path = Path(name) / "d.sock"
+        monkeypatch.setenv("JOULEWISE_SOCKET", str(path))
+        with scripted_daemon(path, {AskStatus: lambda _question: encode(state)}):
+            said = " ".join(joulewise("status").out.split())
+            document = joulewise("status", "--json").document
+
+    assert "OfALaterVersion: SimulatedDevice is its name." in said
+    assert "fake NVIDIA driver" not in said
+    assert "a power limit may still be lowered" in said
+    assert "B (nvml:1) does not answer." in said
+    assert "joulewised serves no metrics: port in use." in said
+    assert "were left set" not in said
+    assert_obeys(document, "CommandResult")
+    shown = document["gpus"]
+    assert isinstance(shown, list)
+    assert {"sm_clock_mhz": 1005, "mem_clock_mhz": None, "power_limit_w": None} == shown[0]["asked"]
+    assert "OfALaterVersion" == shown[0]["caveats"][1]["kind"]
 
 
 def test_without_a_gpu_it_says_so(joulewise: Joulewise, driver: FakeDriver) -> None:

@@ -160,7 +160,7 @@ def test_a_guard_that_still_tries_is_told_to_whoever_wants_the_gpu(
         (tmp_path / "refusals").write_text("." * 100, encoding="utf-8")
         program.process.kill()
         program.process.wait()
-        with pytest.raises(BusyError, match="which ended, and its clocks are not given back yet"):
+        with pytest.raises(BusyError, match="is being given back by the guard of process "):
             take_lease(gpu, state_dir=state_dir, guard=NoGuard())
         assert comes_true(gpu.is_accepting_and_given_back)
         assert comes_true(lambda: _is_given_back(gpu, state_dir))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -62,14 +62,30 @@ def test_the_socket_lets_everybody_in_and_the_policy_hardly_anybody(shared: Runn
         assert "state" == stranger.ask("status")["say"]
 
 
-def test_a_stranger_is_offered_no_gpu(shared: RunningDaemon) -> None:
-    with as_user(4002, 4002):
-        talker = Talker(shared.socket)
-    with closing(talker):
-        welcome = talker.hello()
+def test_a_stranger_is_told_that_nothing_is_allowed(shared: RunningDaemon) -> None:
+    gpu = shared.uuids()[0]
+    with closing(talker_of(shared, 4002)) as talker:
+        answer = talker.ask("may", gpu=gpu, sm_clock_mhz=1005)
 
-    assert "welcome" == welcome["say"]
-    assert not welcome.get("offers")
+    assert ("refused", "not_permitted") == (answer["say"], answer["kind"])
+
+
+def test_root_gets_in_where_others_have_taken_all_connections(
+    fake_library: Path, tmp_path: Path
+) -> None:
+    few = POLICY.replace("[daemon]", "[daemon]\nmax_connection_count = 3")
+    with started_daemon(fake_library, tmp_path, config=few) as daemon, ExitStack() as stack:
+        daemon.socket.parent.chmod(0o755)
+
+        def is_let_in(uid: int) -> bool:
+            with as_user(uid, uid):
+                talker = stack.enter_context(closing(Talker(daemon.socket)))
+            return talker.is_let_in()
+
+        wait_until(lambda: daemon.process.poll() is None and is_let_in(4002), "nobody gets in")
+        let_in = [is_let_in(uid) for uid in (4002, 4003, 4004, 0, 4002)]
+
+    assert [True, True, False, True, False] == let_in
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,39 @@ def test_what_a_killed_daemon_and_its_guard_left_is_given_back_before_the_next_o
         daemon.wait_for_event("given back for a dead holder")
 
 
+def test_a_port_in_use_or_a_silent_gpu_or_a_damaged_journal_is_told_and_leases_are_served(
+    fake_library: Path, tmp_path: Path
+) -> None:
+    two = {"FAKE_NVML_DEVICES": "2"}
+    with started_daemon(fake_library, tmp_path, driver=two) as daemon:
+        gpu, silent = daemon.uuids()
+        daemon.truth().set_knob(1, "is_lost", 1)
+    journal = daemon.state_dir / f"{gpu}.journal.json"
+    journal.write_text("{")
+    journal.chmod(0o600)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        listen = f'[daemon]\nmetrics_listen = "127.0.0.1:{port}"'
+        config = ALLOW_ALL.replace("[daemon]", listen)
+        with started_daemon(fake_library, tmp_path, config=config, driver=two) as daemon:
+            damaged = daemon.wait_for_event("damaged journal")
+            with closing(held(daemon, gpu, LOW)) as talker:
+                state = talker.ask("status")
+            wait_until_free(daemon)
+            left_out = daemon.wait_for_event("gpu left out")
+            unserved = daemon.wait_for_event("no metrics")
+
+    assert gpu == damaged["gpu"]
+    assert "limit may still be lowered" in damaged["result"]
+    assert "limit may still be lowered" in state["gpus"][0]["left_open"]
+    assert "left_set" not in state["gpus"][0]
+    assert "another process listens" in unserved["result"]
+    assert [f"joulewised serves no metrics: {unserved['result']}"] == state["problems"]
+    assert "nvml:1" in left_out["result"]
+    assert [None, False] == [one.get("is_answering") for one in state["gpus"]]
+    assert silent != gpu
+
+
 def kill_with_guards(daemon: RunningDaemon) -> None:
     """End the daemon and its guard processes at the same moment."""
     guards = []

@@ -57,19 +57,19 @@ SEEDS = (
     b'{"ask":"release","gpu":"GPU-virtual-rtx3080ti-0"}',
     b'{"ask":"beat"}',
     b'{"ask":"status"}',
+    b'{"ask":"may","gpu":"GPU-virtual-rtx3080ti-0","sm_clock_mhz":1005}',
 )
 ANSWERS = (
-    (
-        b'{"say":"welcome","version":1,"pid":7,"beat_s":2.5,"offers":[{"gpu":"GPU-1",'
-        b'"name":"A100","is_memory_lock_allowed":false,"least_sm_clock_mhz":600}]}'
-    ),
+    (b'{"say":"welcome","version":1,"pid":7,"beat_s":2.5,"later":[{"gpu":"GPU-1"}]}'),
     b'{"say":"granted","gpu":"GPU-1","found_limit_w":350.0}',
     b'{"say":"applied","gpu":"GPU-1"}',
+    b'{"say":"allowed","gpu":"GPU-1"}',
     b'{"say":"released","gpu":"GPU-1"}',
     b'{"say":"alive"}',
     (
         b'{"say":"state","pid":7,"gpus":[{"gpu":"GPU-1","name":"A100","device":"nvml:GPU-1",'
-        b'"is_simulated":true,"doubts":["a: b"],"power_w":250.5}]}'
+        b'"is_simulated":true,"asked":{"sm_clock_mhz":1005},"power_w":250.5,'
+        b'"caveats":[{"kind":"PowerCapped","seen":"b"}]}]}'
     ),
     b'{"say":"refused","kind":"busy","message":"it is held","hint":"wait"}',
     b'{"say":"ended","gpu":"GPU-1","why":"it was given back"}',
@@ -111,7 +111,7 @@ _WAYS: tuple[tuple[str, Callable[[], object]], ...] = (
     ("program", lambda: 26),
     ("version", lambda: 27),
     ("$.gpu", lambda: 28),
-    ("offers", lambda: 29),
+    ("caveats", lambda: 29),
     ("gpus", lambda: 30),
 )
 

@@ -14,12 +14,12 @@ import json
 import math
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from joulewise.control.state import unusable
-from joulewise.domain.errors import DeviceError
+from joulewise.domain.errors import BusyError, DeviceError
 from joulewise.domain.points import CLOCK_KNOBS, KNOBS, KnobState, OperatingPoint, Touched
 from joulewise.domain.ports import Gpu
 from joulewise.store.atomic import sync_folder, write_atomically
@@ -33,6 +33,8 @@ _SAME_LIMIT_W = 0.5
 # What a journal that nobody can read may mean. Without the limit found there is none to put back.
 _ALL_CLOCKS = Touched(knobs=frozenset(CLOCK_KNOBS))
 _LARGEST_BYTES = 1 << 20
+# The journal names them all, and is written anew with each: it must not grow without end.
+_MOST_LIMITS_COUNT = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,15 @@ class JournalEntry:
 def knobs_of(point: OperatingPoint) -> frozenset[str]:
     """The knobs that this point does not leave to the driver."""
     return frozenset(knob for knob in KNOBS if getattr(point, knob) is not None)
+
+
+def refuse_too_many(limit_w: float, asked_w: Collection[float]) -> None:
+    """See that a lease asks for no more power limits than a journal names. Raises BusyError."""
+    if limit_w not in asked_w and len(asked_w) >= _MOST_LIMITS_COUNT:
+        raise BusyError(
+            f"{_MOST_LIMITS_COUNT} different power limits were asked for under this lease",
+            hint="Ask for whole watts, or release the GPU and take it again.",
+        )
 
 
 def write_journal(path: Path, entry: JournalEntry) -> None:

@@ -23,6 +23,7 @@ from joulewise.control.journal import (
     check_given_back,
     delete_journal,
     knobs_of,
+    refuse_too_many,
     replay,
     still_set,
     write_journal,
@@ -40,12 +41,10 @@ from joulewise.control.state import (
     state_dir_for,
 )
 from joulewise.domain.control import Holder
-from joulewise.domain.errors import BusyError, DeviceError, JoulewiseError, NotPermitted
+from joulewise.domain.errors import DeviceError, JoulewiseError, NotPermitted
 from joulewise.domain.points import CLOCK_KNOBS, OperatingPoint, Touched
 from joulewise.domain.ports import Gpu
 
-# The journal names them all, and is written anew with each: it must not grow without end.
-_MOST_LIMITS_COUNT = 1000
 _NOTHING = Touched(knobs=frozenset())
 
 
@@ -224,7 +223,7 @@ class GpuLease:
         if point.power_limit_w is not None:
             # Given back to the driver, it may have been set by somebody else since.
             found = found if self._is_limit_ours else self._gpu.knob_state()
-            _refuse_too_many(point.power_limit_w, asked_w)
+            refuse_too_many(point.power_limit_w, asked_w)
             asked_w = tuple(dict.fromkeys((*asked_w, point.power_limit_w)))
         return Touched(knobs=known.knobs | knobs_of(point), found=found, asked_limits_w=asked_w)
 
@@ -280,14 +279,6 @@ class GpuLease:
             touched=tuple(sorted(touched.knobs)),
             found=touched.found,
             asked_limits_w=touched.asked_limits_w,
-        )
-
-
-def _refuse_too_many(limit_w: float, asked_w: tuple[float, ...]) -> None:
-    if limit_w not in asked_w and len(asked_w) >= _MOST_LIMITS_COUNT:
-        raise BusyError(
-            f"{_MOST_LIMITS_COUNT} different power limits were asked for under this lease",
-            hint="Ask for whole watts, or release the GPU and take it again.",
         )
 
 

@@ -25,7 +25,7 @@ from joulewise.control.daemon.socket_file import listening_at
 from joulewise.control.daemon.trusted_file import checked_state_dir
 from joulewise.control.guard import Guard
 from joulewise.control.idle import LONGEST_GAP_S, IdlePolicy
-from joulewise.control.journal import damage
+from joulewise.control.journal import damage, read_journal
 from joulewise.control.journal import is_left as journal_is_left
 from joulewise.control.lease import GpuLease, take_lease
 from joulewise.control.lock import holder_at
@@ -38,6 +38,7 @@ from joulewise.domain.control import ControlledGpu, DaemonCounts, Holder
 from joulewise.domain.errors import DeviceError, JoulewiseError, NotSupported
 from joulewise.domain.points import ClockGrid
 from joulewise.domain.ports import Gpu, GpuIdentity
+from joulewise.workflow.lease_findings import LeaseTrace
 from joulewise.workflow.leasing import guard_process
 
 Gpus = Callable[[], tuple[ControlledGpu, ...]]
@@ -264,10 +265,13 @@ def _take(state_dir: Path, guard: Guard, gpu: Gpu, holder: Holder) -> GpuLease:
 def _others(identity: GpuIdentity, state_dir: Path) -> Others:
     """Who has the lock and lives, and what a journal says, or one that was damaged."""
     journal = journal_file(identity, state_dir)
-    is_left, left_open = journal_is_left(journal), damage(journal)
+    # First the lock: a journal that is there after nobody held it is a dead holder's.
     named = holder_at(lock_file(identity, state_dir))
+    is_left, left_open = journal_is_left(journal), damage(journal)
     if named is None or named.is_giving_back:
-        return Others(is_left=is_left, left_open=left_open)
+        trace = LeaseTrace(named=named, journal=journal, entry=read_journal(journal))
+        left_set = trace.left_set if is_left else None
+        return Others(is_left=is_left, left_set=left_set, left_open=left_open)
     if named.pid == os.getpid():
         # A lease of this daemon, begun since it was seen to have none.
         return Others(left_open=left_open)

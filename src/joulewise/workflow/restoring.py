@@ -25,8 +25,7 @@ def restore(device: str | None = None) -> tuple[Restored, ...]:
         InputError: no such GPU, or the state folder cannot be used.
         NotSupported: there is no NVIDIA GPU to name.
     """
-    state_dir = default_state_dir()
-    folders = (state_dir, *former_state_dirs(state_dir))
+    folders = _folders()
     if device is None:
         return tuple(one for folder in folders for one in restore_all(folder, _open))
     gpu = _open(device)
@@ -43,6 +42,11 @@ def _open(device: str) -> Gpu:
     return open_nvml(device, timer=machine_timer())
 
 
-def where() -> Path:
-    """The folder whose journals are looked at."""
-    return default_state_dir()
+def where() -> str:
+    """The folders whose journals are looked at."""
+    return " and ".join(map(str, _folders()))
+
+
+def _folders() -> tuple[Path, ...]:
+    state_dir = default_state_dir()
+    return state_dir, *former_state_dirs(state_dir)

@@ -29,11 +29,13 @@ TakeLease = Callable[[Gpu, Holder], GpuLease]
 class Others:
     """What shows of leases that are not this daemon's: a living holder, or what a dead one left.
 
-    `left_open` is a sentence on what a journal leaves open that could not be read.
+    `left_set` is a sentence on the latter, and `left_open` one on what a journal leaves open that
+    could not be read.
     """
 
     holder: Holder | None = None
     is_left: bool = False
+    left_set: str | None = None
     left_open: str | None = None
 
 
@@ -119,7 +121,7 @@ class GpuKeeper:
             found=self._found,
             sample=self._sample,
             caveats=(*self._caveats, *_lasting(identity.caveats)),
-            left_set=self.left_set,
+            left_set=self.left_set or self._others.left_set,
             left_open=self._left_open,
             is_lowered_idle=self.is_lowered_idle,
             index=self._index,

@@ -178,9 +178,7 @@ def read_policy(path: Path | None) -> Policy:
         path = DEFAULT_POLICY_PATH
     file = str(path)
     tables = decode_policy(read_trusted_file(path, longest_bytes=_LONGEST_BYTES), file)
-    rules = tuple(
-        _rule(table, file, f"allow[{index}]") for index, table in enumerate(tables.allow)
-    )
+    rules = tuple(_rule(table, file, f"allow[{index}]") for index, table in enumerate(tables.allow))
     return Policy(
         settings=_settings(tables.daemon),
         idle=None if tables.idle is None else _idle(tables.idle),
