@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from threading import Event
 
 from joulewise.domain.measurement import GpuSample
@@ -16,12 +17,16 @@ class HangingGpu:
         self._gpu = gpu
         self._answers = Event()
         self._answers.set()
+        self._callers: set[threading.Thread] = set()
 
     def begin(self) -> None:
         self._answers.clear()
 
     def end(self) -> None:
+        """Answer again, and wait until nobody calls from another thread any more."""
         self._answers.set()
+        for caller in self._callers - {threading.current_thread(), threading.main_thread()}:
+            caller.join(20.0)
 
     @property
     def identity(self) -> GpuIdentity:
@@ -59,5 +64,6 @@ class HangingGpu:
         self._answering().reset(touched)
 
     def _answering(self) -> Gpu:
+        self._callers.add(threading.current_thread())
         self._answers.wait()
         return self._gpu

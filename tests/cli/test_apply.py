@@ -145,6 +145,7 @@ def test_a_driver_that_hangs_while_it_is_read_is_said(
     ending.start()
     command = Command(("sleep", "1.2"))
     result = apply_while(hangs, AskedPoint(sm_clock_mhz=1005), command, lambda _: None)
+    ending.join()
 
     assert "stopped answering meanwhile: its driver hangs" in str(result.trouble)
     assert (0, True) == (result.code, result.is_given_back)

@@ -157,7 +157,7 @@ def test_bounds_and_rates_of_the_policy_hold(fake_library: Path, tmp_path: Path)
             below = talker.apply(gpu, OperatingPoint(sm_clock_mhz=210))
             memory = talker.apply(gpu, OperatingPoint(mem_clock_mhz=5001))
             within = talker.apply(gpu, LOW)
-            often = [talker.apply(gpu, LOW) for _ in range(20)]
+            often = [talker.apply(gpu, LOW) for _ in range(60)]
         wait_until_free(daemon)
         daemon.wait_for_event("refused more")
         written = len(daemon.events("refused"))
@@ -168,9 +168,9 @@ def test_bounds_and_rates_of_the_policy_hold(fake_library: Path, tmp_path: Path)
     assert "not_permitted" == memory["kind"]
     assert "applied" == within["say"]
     refused = [line for line in often if line["say"] == "refused"]
-    assert len(refused) >= 15
+    assert len(refused) >= 50
     assert {"busy"} == {line["kind"] for line in refused}
-    assert written <= 20
+    assert written <= 30
 
 
 def test_a_change_and_a_refusal_are_logged_with_who_asked_what(daemon: RunningDaemon) -> None:

@@ -63,9 +63,10 @@ class Client:
         left_count = self._draw.randint(1, 12)
         while self._is_endless or left_count:
             point = random_point(self._draw, grid)
+            begin_s = time.monotonic()
             lease.apply(point)
             if not point.is_auto:
-                say("set")
+                say("set", begin_s)
             self._end_where_told()
             left_count -= 1
             time.sleep(self._draw.choice((0.0, LONGEST_PAUSE_S)) * self._draw.random())
@@ -82,6 +83,7 @@ class Client:
     def _end_where_told(self) -> None:
         if not self._has_to_end:
             return
+        say("ending")
         if self._way == "exit":
             sys.exit(3)
         if self._way == "exit at once":
@@ -110,9 +112,9 @@ def cut_connections(path: Path | None) -> None:
                 link.shutdown(socket.SHUT_RDWR)
 
 
-def say(word: str) -> None:
-    """Tell how far this is, at once and whole."""
-    os.write(1, f"{word}\n".encode())
+def say(word: str, begin_s: float = 0.0) -> None:
+    """Tell how far this is, at once and whole, and when what was done began."""
+    os.write(1, f"{word} {begin_s}\n".encode())
 
 
 if __name__ == "__main__":

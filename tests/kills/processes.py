@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from joulewise.control.holder import is_alive
 from joulewise.control.remote import reach
 from joulewise.domain.errors import DeviceError
 
@@ -75,7 +76,7 @@ class HeardProcess:
                 text=True,
             )
         self.errors = errors
-        self._words: list[str] = []
+        self._words: list[tuple[str, float]] = []
         self._heard = threading.Condition()
         self._listening = threading.Thread(target=self._listen, daemon=True)
         self._listening.start()
@@ -88,20 +89,20 @@ class HeardProcess:
     def has_ended(self) -> bool:
         return self.process.poll() is not None
 
-    def said_count(self, word: str) -> int:
-        """How often it has said this."""
-        with self._heard:
-            return self._words.count(word)
+    def wait_for(self, word: str, count: int = 1, *, after_s: float = 0.0) -> bool:
+        """Wait until it has said this so often; whether it has, before it ended.
 
-    def wait_for(self, word: str, count: int) -> bool:
-        """Wait until it has said this so often; whether it has, before it ended."""
+        Only what began after that moment counts.
+        """
+
+        def is_said() -> bool:
+            begins_s = [begin_s for said, begin_s in self._words if said == word]
+            return sum(begin_s >= after_s for begin_s in begins_s) >= count
+
         with self._heard:
-            is_heard = self._heard.wait_for(
-                lambda: self._words.count(word) >= count or "" in self._words, PATIENCE_S
-            )
-            if not is_heard:
+            if not self._heard.wait_for(lambda: is_said() or ("", 0.0) in self._words, PATIENCE_S):
                 raise TroubleError(f"the client did not say {word!r} {count} times")
-            return self._words.count(word) >= count
+            return is_said()
 
     def strike(self, number: signal.Signals) -> None:
         """Send a signal, where it still lives."""
@@ -117,12 +118,13 @@ class HeardProcess:
 
     def _listen(self) -> None:
         for line in self.process.stdout or ():
-            self._note(line.strip())
-        self._note("")
+            word, _, begin_s = line.strip().partition(" ")
+            self._note(word, float(begin_s))
+        self._note("", 0.0)
 
-    def _note(self, word: str) -> None:
+    def _note(self, word: str, begin_s: float) -> None:
         with self._heard:
-            self._words.append(word)
+            self._words.append((word, begin_s))
             self._heard.notify_all()
 
 
@@ -162,6 +164,16 @@ def guard_of(driver_state: Path, pid: int) -> int:
                 return one.pid
         time.sleep(LOOK_AGAIN_S)
     raise TroubleError(f"process {pid} has no guard process")
+
+
+def kill_guard(pid: int) -> None:
+    """Kill a guard process; returns when it has ended, and everybody can see that."""
+    os.kill(pid, signal.SIGKILL)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while is_alive(pid):
+        if time.monotonic() > deadline_s:
+            raise TroubleError("the guard process outlives SIGKILL")
+        time.sleep(LOOK_AGAIN_S)
 
 
 def kill_at_once(driver_state: Path) -> None:

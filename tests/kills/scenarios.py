@@ -37,6 +37,8 @@ WAYS = {
     "cut socket": "cut",
 }
 """How the client is to end by itself."""
+ENDS_AT_NEXT_STEP = ("error", "exit", "exit at once")
+"""Ways in which it ends once it has set the point that it is at."""
 RESTARTS = ("lease", "restore", "daemon")
 MARKS = ("start", "opened", "leased", "set", "set", "set", "releasing")
 # Strikes at something else than the client: a client that has yet to begin would go on.

@@ -195,3 +195,14 @@ def test_doubts_of_the_device_that_last_are_among_those_of_its_state() -> None:
         assert (lasting,) == care.keeper.state().caveats
 
     in_care(IdleGpu(lasting, passing), act)
+
+
+def test_what_the_guard_of_another_holder_gives_back_counts_as_left_set_until_it_has() -> None:
+    async def act(care: Care) -> None:
+        care.others = Others(left_set="Being given back by the guard of process 7.")
+        await care.until(lambda: care.keeper.state().left_set is not None)
+        care.others = Others()
+        await care.until(lambda: care.keeper.state().left_set is None)
+
+    # One that is not lowered meanwhile.
+    in_care(IdleGpu(Caveat(kind=CaveatKind.GPU_PARTITIONED, seen="MIG is on")), act)

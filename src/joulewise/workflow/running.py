@@ -24,6 +24,7 @@ from joulewise.measure.span import SpanEnergy, SpanMeter
 _SAMPLE_S = 0.1
 _LATER_SAMPLE_S = 0.5
 _LATER_AFTER_S = 5.0
+_LEAVE_S = 0.5
 # What a GPU that answers takes before and after: two steps of the slowest counters, and calls.
 _PATIENCE_S = 5.0
 
@@ -108,9 +109,13 @@ def run_measured(
         time_s = time.monotonic() - start_s
         for watcher, gpu, begin_s in zip(watchers, gpus, starts_s, strict=True):
             watcher.span_s = (begin_s, gpu.now_s())
-    finally:
+    except BaseException:
         over.set()
         begun.set()
+        for watcher in watchers:
+            watcher.leave()
+        raise
+    over.set()
     deadline_s = time.monotonic() + patience_s
     return CommandRun(
         code=code, time_s=time_s, gpus=tuple(one.result(deadline_s) for one in watchers)
@@ -134,7 +139,8 @@ class _Watcher:
         self._trouble: JoulewiseError | None = None
         self._opening: Future[None] = Future()
         self._closing: Future[GpuRun] = Future()
-        Thread(target=self._work, name=f"reads {gpu.identity.name}", daemon=True).start()
+        self._thread = Thread(target=self._work, name=f"reads {gpu.identity.name}", daemon=True)
+        self._thread.start()
 
     def wait_until_open(self, deadline_s: float) -> None:
         """Wait for the moment at which the command may begin. Raises what is in its way."""
@@ -147,6 +153,10 @@ class _Watcher:
             return _answer(self._closing, deadline_s, f"{name} stopped answering meanwhile")
         except DeviceError as error:
             return replace(self._nothing(), trouble=error)
+
+    def leave(self) -> None:
+        """See it end where nothing is to be told; one that hangs is left to itself."""
+        self._thread.join(_LEAVE_S)
 
     def _work(self) -> None:
         _settle(self._opening, self._open)
