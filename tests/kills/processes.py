@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,13 +167,16 @@ def guard_of(driver_state: Path, pid: int) -> int:
     raise TroubleError(f"process {pid} has no guard process")
 
 
-def kill_guard(pid: int) -> None:
-    """Kill a guard process; returns when it has ended, and everybody can see that."""
-    os.kill(pid, signal.SIGKILL)
+def kill(pids: Collection[int]) -> None:
+    """Kill processes; returns when they have ended, and everybody can see that."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     deadline_s = time.monotonic() + PATIENCE_S
-    while is_alive(pid):
+    # One that is ending shows no environment any more, and may still hold locks.
+    while any(map(is_alive, pids)):
         if time.monotonic() > deadline_s:
-            raise TroubleError("the guard process outlives SIGKILL")
+            raise TroubleError("processes outlive SIGKILL")
         time.sleep(LOOK_AGAIN_S)
 
 
@@ -185,14 +189,7 @@ def kill_at_once(driver_state: Path) -> None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
         stopped |= new
-    for pid in stopped:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    deadline_s = time.monotonic() + PATIENCE_S
-    while processes_of(driver_state):
-        if time.monotonic() > deadline_s:
-            raise TroubleError("processes outlive SIGKILL")
-        time.sleep(LOOK_AGAIN_S)
+    kill(stopped)
 
 
 def wait_until_answers(daemon: HeardProcess, socket: Path) -> None:

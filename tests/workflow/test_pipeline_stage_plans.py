@@ -162,7 +162,8 @@ def test_the_bound_of_a_few_options_lies_below_a_plan_on_a_much_finer_frontier()
         tuple(replace(one, bound_points=()) for one in few), wish, profile_name="x"
     )
     assert coarse.bound_j <= fine.energy_j < of_sample.bound_j
-    assert coarse.energy_j == of_sample.energy_j
+    # Two searches add the same energies up in another order.
+    assert math.isclose(coarse.energy_j, of_sample.energy_j, rel_tol=1e-12)
 
 
 def test_communication_counts_to_the_pass_it_stands_in_and_the_optimizer_to_none() -> None:
