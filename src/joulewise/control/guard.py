@@ -107,7 +107,9 @@ class GuardProcess:
         """
         self._command = tuple(command)
         self._environment = environment
-        self._changed = threading.Condition(threading.RLock())
+        # Entered itself: an exception out of a signal could leave a condition entered for ever.
+        self._steps = threading.RLock()
+        self._changed = threading.Condition(self._steps)
         self._watched: dict[str, _Watched] = {}
         self._ask_count = 0
         self._link: socket.socket | None = None
@@ -124,7 +126,7 @@ class GuardProcess:
 
     def watch(self, identity: GpuIdentity, journal: Path, lock_descriptor: int) -> None:
         """Ask to watch a GPU that this process has just locked; does not wait."""
-        with self._changed:
+        with self._steps:
             if self._is_closed:
                 raise ValueError("this guard process was closed")
             self.unwatch(identity.uuid)
@@ -145,7 +147,7 @@ class GuardProcess:
         Raises DeviceError where there is no guard process, or it cannot open the GPU.
         """
         deadline_s = time.monotonic() + _PATIENCE_S
-        with self._changed:
+        with self._steps:
             self._ask_again_where_refused(uuid)
             while not self._is_watched(uuid):
                 self._raise_trouble(uuid)
@@ -159,7 +161,7 @@ class GuardProcess:
 
     def unwatch(self, uuid: str) -> None:
         """Forget a GPU that was given back; harmless when repeated."""
-        with self._changed:
+        with self._steps:
             watched = self._watched.pop(uuid, None)
             if watched is None:
                 return
@@ -170,7 +172,7 @@ class GuardProcess:
 
     def close(self) -> None:
         """End the guard process, which gives back what it still watches; harmless when repeated."""
-        with self._changed:
+        with self._steps:
             self._is_closed = True
             keeper = self._keeper
             if self._link is not None:
@@ -178,7 +180,7 @@ class GuardProcess:
                     self._link.shutdown(socket.SHUT_WR)
         if keeper is not None:
             keeper.join(_ENDING_S)
-        with self._changed:
+        with self._steps:
             for uuid in list(self._watched):
                 self.unwatch(uuid)
 
@@ -188,7 +190,9 @@ class GuardProcess:
             os.close(watched.lock_descriptor)
         if self._link is not None:
             self._link.close()
-        self._changed = threading.Condition(threading.RLock())
+        # Entered itself: an exception out of a signal could leave a condition entered for ever.
+        self._steps = threading.RLock()
+        self._changed = threading.Condition(self._steps)
         self._watched, self._link, self._keeper, self._pid = {}, None, None, None
 
     def _is_watched(self, uuid: str) -> bool:
@@ -244,7 +248,7 @@ class GuardProcess:
     def _keep(self) -> None:
         trouble, failure_count, end_count = None, 0, 0
         while True:
-            with self._changed:
+            with self._steps:
                 is_given_up = failure_count == _START_COUNT
                 if not is_given_up:
                     pause_s = _PAUSES_S[min(end_count, len(_PAUSES_S) - 1)]
@@ -269,7 +273,7 @@ class GuardProcess:
         This thread must outlive whatever comes up: without it no other guard process is started.
         """
         try:
-            with self._changed:
+            with self._steps:
                 process, link = self._start()
         except Exception as error:  # noqa: BLE001 - said to whoever wants to set clocks
             return False, f"no guard process can be started: {error}"
@@ -308,7 +312,7 @@ class GuardProcess:
                     # It has forked itself away, so what was started is at its end.
                     process.wait()
                 has_watched = has_watched or isinstance(packet, Watching)
-                with self._changed:
+                with self._steps:
                     self._take(packet)
         finally:
             if self._let_go(link, pid):
@@ -318,7 +322,7 @@ class GuardProcess:
 
     def _let_go(self, link: socket.socket, pid: int | None) -> bool:
         """Forget one that is gone or is not understood; whether it was the one that runs."""
-        with self._changed:
+        with self._steps:
             if self._link is not link:
                 return False
             if pid is not None and is_open(link):

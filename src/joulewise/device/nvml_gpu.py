@@ -247,6 +247,11 @@ class NvmlGpu:
         self._knobs.reset(touched)
         self._is_asked = False
 
+    def forget_asked(self) -> None:
+        """Take nothing that is set for ours any more; whoever set it gives it back."""
+        self._knobs.forget()
+        self._is_asked = False
+
     def keep_found(self) -> None:
         """As it is now, it was found: another process sets it for us. Raises DeviceLost."""
         self._kept_w, self._enforced_w = self._knobs.found_limit_w, self._enforced_limit_w()

@@ -9,7 +9,7 @@ from joulewise.device.nvml import NvmlDevice
 from joulewise.device.nvml_memory import MemoryClockSwitch
 from joulewise.device.nvml_power_limit import PowerLimit
 from joulewise.device.nvml_reply import LACKING
-from joulewise.domain.errors import JoulewiseError
+from joulewise.domain.errors import JoulewiseError, NotPermitted
 from joulewise.domain.points import KNOBS, ClockGrid, OperatingPoint, Touched
 
 # What goes down is set in this order, what goes up in the reverse one.
@@ -47,9 +47,16 @@ class NvmlKnobs:
         with self._lock:
             for knob in self._order(point):
                 setting = getattr(point, knob)
+                was_unsure = knob in self._unsure
                 # Should it fail half way, nobody knows what is set.
                 self._unsure.add(knob)
-                self._set(knob, setting, grid)
+                try:
+                    self._set(knob, setting, grid)
+                except NotPermitted:
+                    # The driver did not look at it, so all is as it was before.
+                    if not was_unsure:
+                        self._unsure.discard(knob)
+                    raise
                 self._unsure.discard(knob)
                 self._asked[knob] = setting
 
@@ -79,6 +86,13 @@ class NvmlKnobs:
             for other in failures[1:]:
                 failures[0].add_note(f"Besides: {other}")
             raise failures[0]
+
+    def forget(self) -> None:
+        """Take nothing that is set for ours any more; nothing is given back."""
+        with self._lock:
+            self._asked = dict.fromkeys(KNOBS)
+            self._unsure.clear()
+            self._limit.forget()
 
     def _touched(self) -> frozenset[str]:
         """What was set here and not given back."""

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from joulewise.device.nvml import NvmlDevice
 from joulewise.device.nvml_clocks import current_power_limit_w
-from joulewise.domain.errors import DeviceError, NotSupported
+from joulewise.domain.errors import DeviceError, NotPermitted, NotSupported
 
 _LEAST_DIFFERENCE_W = 0.001
 # Drivers may round to whole watts.
@@ -25,6 +25,8 @@ class PowerLimit:
         """Touch nothing."""
         self._device = device
         self._found_w: float | None = None
+        # The one asked for last, and what may be set besides since a call failed: of those before
+        # it another one that reads so is somebody else's.
         self._asked_w: set[float] = set()
 
     @property
@@ -44,7 +46,7 @@ class PowerLimit:
             NotSupported: there is none, or it would be above the one found.
             DeviceError: somebody else lowered it meanwhile, below this; or another one reads
                 back.
-            NotPermitted, DeviceLost.
+            NotPermitted: nothing is changed. DeviceLost.
         """
         title = self._device.title
         now_w = current_power_limit_w(self._device)
@@ -63,10 +65,16 @@ class PowerLimit:
                 f"raised to {limit_w:g} W",
                 hint=_OTHERS_HINT,
             )
+        before_w, before_asked_w = self._found_w, set(self._asked_w)
         self._found_w = found_w
         # Should the call fail, nobody knows which one is set.
         self._asked_w.add(limit_w)
-        self._set(limit_w)
+        try:
+            self._set(limit_w)
+        except NotPermitted:
+            self._found_w, self._asked_w = before_w, before_asked_w
+            raise
+        self._asked_w = {limit_w}
 
     def give_back(self) -> None:
         """Put it back where it was asked for here, and is still ours; forget it.
@@ -75,6 +83,10 @@ class PowerLimit:
         """
         if self._asked_w and self._found_w is not None:
             self.put_back(self._found_w, self._asked_w)
+        self.forget()
+
+    def forget(self) -> None:
+        """Take the limit that is set for ours no more."""
         self._asked_w.clear()
 
     def put_back(self, found_w: float, asked_w: Collection[float] | None) -> None:

@@ -18,7 +18,6 @@ from enum import IntEnum
 from typing import Final, Generic, TypeVar
 
 from joulewise.domain.errors import (
-    BusyError,
     DeviceError,
     DeviceLost,
     JoulewiseError,
@@ -165,7 +164,8 @@ ERRORS: dict[int, tuple[type[JoulewiseError], str | None]] = {
         "The driver was updated while loaded: reload its kernel modules or reboot.",
     ),
     Code.GPU_NOT_FOUND: (DeviceLost, "The GPU is gone; look at the kernel log."),
-    Code.IN_USE: (BusyError, "Another program has the GPU to itself: wait, or end it."),
+    # No BusyError: that is a lease of somebody else, who would be left alone.
+    Code.IN_USE: (DeviceError, "Another program has the GPU to itself: wait, or end it."),
     Code.UNKNOWN: (
         DeviceError,
         (

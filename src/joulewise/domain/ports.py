@@ -119,6 +119,19 @@ class FoundKeeper(Protocol):
         ...
 
 
+@runtime_checkable
+class AskedKeeper(Protocol):
+    """A handle that keeps in mind what it set, to give that back without being told what it is.
+
+    What one lease left to somebody else, or could not give back, is not the next one's: by then
+    the journal alone says what is to be given back, or somebody has done so.
+    """
+
+    def forget_asked(self) -> None:
+        """Take nothing that is set for one's own any more; nothing is given back."""
+        ...
+
+
 class Gpu(WatchedGpu, Protocol):
     """One GPU that may be set, too: no hidden change of state.
 
@@ -128,7 +141,7 @@ class Gpu(WatchedGpu, Protocol):
     def request(self, point: OperatingPoint) -> None:
         """Ask for an operating point; a knob at `None` goes back to the driver.
 
-        Success means 'request installed', not 'in force'. The power limit found is what it
+        A knob that is refused with NotPermitted stays as it was. Success means 'request installed', not 'in force'. The power limit found is what it
         reads before this handle first sets it; none is set above that. Raises NotPermitted,
         NotSupported (a clock not in the grid, a power limit above the one found), DeviceLost.
         """

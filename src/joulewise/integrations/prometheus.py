@@ -1,7 +1,7 @@
 """An endpoint that Prometheus scrapes: `http://127.0.0.1:9835/metrics`.
 
-It stands in processes with rights, so it is small: GET alone, few connections at a time, none
-for long, and nothing that a client sends is kept.
+It stands in processes with rights, so it is small: GET and HEAD alone, few connections at a time,
+none for long, and nothing that a client sends is kept.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from http.server import HTTPServer
 from socketserver import TCPServer, ThreadingMixIn
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client import CollectorRegistry, MetricsHandler, generate_latest
+from prometheus_client.exposition import choose_encoder
 
 from joulewise.domain.control import ControlledGpu, DaemonCounts
 from joulewise.domain.errors import BusyError, InputError, JoulewiseError, NotPermitted
@@ -27,9 +29,12 @@ from joulewise.integrations.metric_families import ControlCollector
 METRICS_PATH = "/metrics"
 _GREATEST_PORT = 65535
 MAX_CONNECTION_COUNT = 32
-"""More than that at once are turned away."""
+"""More than that at once are turned away, those first that have asked for nothing yet."""
 LONGEST_CONNECTION_S = 10.0
 """As long as Prometheus waits for an answer unless told otherwise; what takes longer is ended."""
+LONGEST_REQUEST_S = 2.0
+"""Within this time a client has to say what it wants."""
+_FAULT_PERIOD_S = 60.0
 _LISTEN = re.compile(
     r"(?:(?P<host>[^:\[\]/@\s]+|\[(?P<literal>[0-9A-Fa-f:.%\w]+)\]):)?(?P<port>[0-9]+)"
 )
@@ -153,8 +158,11 @@ def _cannot_listen(listen: str, error: Exception) -> JoulewiseError:
     )
 
 
+_ROOT_PAGE = b'<!DOCTYPE html><title>joulewise</title><a href="/metrics">metrics</a>\n'
+
+
 class _Handler(MetricsHandler):
-    """Answers one GET of a client that waits for it."""
+    """Answers one question of a client that waits for it."""
 
     server: _Server
 
@@ -164,13 +172,43 @@ class _Handler(MetricsHandler):
 
     def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
         """The metrics at their path, a way to them at the root."""
-        path = urlsplit(self.path).path
-        if path == "/":
-            self._answer(b'<!DOCTYPE html><title>joulewise</title><a href="/metrics">metrics</a>\n')
-        elif path == METRICS_PATH:
-            self._metrics()
-        else:
-            self.send_error(404)
+        self.server.note_asked(self.connection)
+        match self._path():
+            case None:
+                self.send_error(400)
+            case "/":
+                self._answer(_ROOT_PAGE, "text/html; charset=utf-8")
+            case path if path == METRICS_PATH:
+                self._metrics()
+            case _:
+                self.send_error(404)
+
+    def do_HEAD(self) -> None:  # noqa: N802 - the name that http.server calls
+        """What GET would say, without the page itself: no GPU is asked for it."""
+        self.server.note_asked(self.connection)
+        match self._path():
+            case None:
+                self.send_error(400)
+            case "/":
+                self._answer(b"", "text/html; charset=utf-8")
+            case path if path == METRICS_PATH:
+                self._answer(b"", choose_encoder(self.headers.get("Accept", ""))[1])
+            case _:
+                self.send_error(404)
+
+    def _path(self) -> str | None:
+        """What is asked for; `None` where that cannot be read, or how to answer it cannot."""
+        try:
+            asked = urlsplit(self.path)
+            parse_qs(asked.query)
+        except ValueError:
+            return None
+        try:
+            choose_encoder(self.headers.get("Accept", ""))
+        except (ValueError, TypeError, LookupError):
+            # A format that nobody knows: the usual one will do.
+            del self.headers["Accept"]
+        return asked.path
 
     def _metrics(self) -> None:
         try:
@@ -183,12 +221,21 @@ class _Handler(MetricsHandler):
             self.send_error(500)
             raise
 
-    def _answer(self, page: bytes) -> None:
+    def _answer(self, page: bytes, content_type: str) -> None:
         self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(page)))
+        self.send_header("Content-Type", content_type)
+        if page:
+            self.send_header("Content-Length", str(len(page)))
         self.end_headers()
         self.wfile.write(page)
+
+
+@dataclass(slots=True)
+class _Visit:
+    """A connection: since when it is open, and whether it has said what it wants."""
+
+    begun_s: float
+    has_asked: bool = False
 
 
 class _Server(ThreadingMixIn, HTTPServer):
@@ -209,7 +256,8 @@ class _Server(ThreadingMixIn, HTTPServer):
         """Listen. Raises OSError."""
         self._longest_s = longest_s
         self.address_family = socket.AddressFamily(family)
-        self._open: dict[socket.socket, float] = {}
+        self._open: dict[socket.socket, _Visit] = {}
+        self._fault_told_s = float("-inf")
         self._lock = threading.Lock()
         handler = type("_BoundHandler", (_Handler,), {"registry": registry})
         super().__init__(address, handler)  # type: ignore[arg-type]
@@ -223,13 +271,31 @@ class _Server(ThreadingMixIn, HTTPServer):
         self.server_name, self.server_port = "joulewise", self.server_address[1]
 
     def verify_request(self, request: object, client_address: object) -> bool:
-        """Turn away what is too much."""
+        """Turn away what is too much: first whoever has waited longest without asking."""
         del client_address
+        if not isinstance(request, socket.socket):
+            return False
         with self._lock:
-            if not isinstance(request, socket.socket) or len(self._open) >= MAX_CONNECTION_COUNT:
+            if len(self._open) >= MAX_CONNECTION_COUNT and not self._drop_silent():
                 return False
-            self._open[request] = time.monotonic()
+            self._open[request] = _Visit(time.monotonic())
         return True
+
+    def _drop_silent(self) -> bool:
+        """Make room for one; whether there was anybody to drop."""
+        silent = next((one for one, visit in self._open.items() if not visit.has_asked), None)
+        if silent is None:
+            return False
+        del self._open[silent]
+        _end(silent)
+        return True
+
+    def note_asked(self, request: socket.socket) -> None:
+        """It has said what it wants: it is not one of those that keep others out."""
+        with self._lock:
+            visit = self._open.get(request)
+            if visit is not None:
+                visit.has_asked = True
 
     def shutdown_request(self, request: object) -> None:
         """Forget it and close it."""
@@ -240,14 +306,30 @@ class _Server(ThreadingMixIn, HTTPServer):
 
     def service_actions(self) -> None:
         """End what takes too long; its thread then sees the end of the connection."""
-        overdue_s = time.monotonic() - self._longest_s
+        now_s = time.monotonic()
         with self._lock:
-            for connection, begun_s in self._open.items():
-                if begun_s < overdue_s:
-                    with contextlib.suppress(OSError):
-                        connection.shutdown(socket.SHUT_RDWR)
+            for connection, visit in self._open.items():
+                limit_s = self._longest_s
+                if not visit.has_asked:
+                    limit_s = min(limit_s, LONGEST_REQUEST_S)
+                if now_s - visit.begun_s > limit_s:
+                    _end(connection)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of clients that went away; what else fails is a fault of ours."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)  # type: ignore[arg-type]
+        """Say nothing of clients that went away; of what else fails one line, now and then.
+
+        Whoever scrapes must not be able to fill the log.
+        """
+        del request, client_address
+        error, now_s = sys.exception(), time.monotonic()
+        with self._lock:
+            if isinstance(error, OSError) or now_s - self._fault_told_s < _FAULT_PERIOD_S:
+                return
+            self._fault_told_s = now_s
+        said = f"metrics could not be told: {type(error).__name__}: {error}"
+        print("".join(one if one.isprintable() else "?" for one in said), file=sys.stderr)
+
+
+def _end(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

@@ -138,9 +138,13 @@ class VirtualGpu:
 
     def reset(self, touched: Touched | None = None) -> None:
         """Give touched knobs back; nobody else touches any. Raises NotPermitted, DeviceLost."""
+        wanted = self._board.driver.wanted
+        if touched is None and wanted.is_auto:
+            self._board.check()
+            return
         self._check_control()
         knobs = KNOBS if touched is None else touched.knobs
-        self._board.want(replace(self._board.driver.wanted, **dict.fromkeys(knobs)))
+        self._board.want(replace(wanted, **dict.fromkeys(knobs)))
 
     def _check_control(self) -> None:
         self._board.check()
