@@ -14,6 +14,7 @@ import pytest
 
 from joulewise.control.lease import hold
 from joulewise.device.nvml_gpu import open_nvml
+from joulewise.domain.errors import InputError
 from joulewise.domain.plan import PlannedLaunch
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.workload import Pass
@@ -22,6 +23,7 @@ from joulewise.simulator.fake_runner import open_fake_session_parts
 from joulewise.store.documents import write_plan
 from joulewise.workflow.applying import AskedPoint, apply_while
 from joulewise.workflow.command import Command
+from joulewise.workflow.point_watch import PointWatch
 from tests.cli.conftest import Joulewise, Said
 from tests.fake_nvml import DriverMaker
 from tests.file_gpu import comes_true
@@ -103,10 +105,10 @@ def within(driver: FakeDriver, code: str) -> tuple[str, ...]:
     return (sys.executable, "-c", attach, str(driver.state_path))
 
 
-def test_a_reading_that_fails_does_not_hide_that_all_is_given_back(
+def test_a_gpu_that_cannot_be_read_in_the_end_is_an_error_though_all_is_given_back(
     joulewise: Joulewise, driver: FakeDriver
 ) -> None:
-    fails = within(driver, "d.fail('nvmlDeviceGetFieldValues', 15, call_count=1)")
+    fails = within(driver, "d.fail('nvmlDeviceGetFieldValues', 15, call_count=3)")
     said = joulewise("apply", "--sm-clock", "1005", "--json", "--", *fails)
 
     document = last_line(said)
@@ -116,6 +118,47 @@ def test_a_reading_that_fails_does_not_hide_that_all_is_given_back(
         document["exit_code"],
         document["is_given_back"],
     ), said.err
+    assert given_back(driver)
+
+
+def test_readings_that_fail_for_a_while_are_missing_and_no_more(
+    joulewise: Joulewise, driver: FakeDriver
+) -> None:
+    fails = within(driver, "d.fail('nvmlDeviceGetFieldValues', 15, call_count=1)")
+    said = joulewise("apply", "--sm-clock", "1005", "--json", "--", *fails)
+
+    assert (0, True) == (said.code, last_line(said)["is_given_back"]), said.err
+    assert given_back(driver)
+
+
+def test_a_result_that_cannot_be_told_leaves_the_exit_code_and_the_file(
+    driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NVML_STATE", str(driver.state_path))
+    monkeypatch.setenv("JOULEWISE_STATE_DIR", str(tmp_path / "state"))
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "joulewise", "apply", "--sm-clock", "1005"]
+            + ["--out", "o.json", "--", "sh", "-c", "exit 7"],
+            stderr=full,
+            cwd=tmp_path,
+            check=False,
+        )
+
+    assert 7 == done.returncode
+    assert 7 == json.loads((tmp_path / "o.json").read_bytes())["exit_code"]
+    assert given_back(driver)
+
+
+def test_a_result_whose_file_cannot_be_written_is_told_all_the_same(
+    joulewise: Joulewise, driver: FakeDriver, tmp_path: Path
+) -> None:
+    (tmp_path / "gone").mkdir()
+    line = ("--out", "gone/o.json", "--json", "--", "sh", "-c", "rmdir gone; exit 3")
+    said = joulewise("apply", "--sm-clock", "1005", *line)
+
+    document = last_line(said)
+    assert (3, 3, "gone/o.json") == (said.code, document["exit_code"], document["file"])
     assert given_back(driver)
 
 
@@ -212,6 +255,70 @@ def test_another_controller_is_told_of_at_once_and_left_alone(
     assert isinstance(caveats, list)
     assert 1 == sum(caveat["kind"] == "ForeignControl" for caveat in caveats)
     assert 1500 == driver.true_locks(0).sm_max_mhz
+
+
+def test_a_foreign_clock_is_left_alone_where_nobody_can_be_told(
+    joulewise: Joulewise, driver: FakeDriver, tmp_path: Path
+) -> None:
+    """The watch goes on when standard error breaks."""
+    watch = PointWatch(open_nvml("nvml:0", timer=driver.timer), fail_to_tell)
+    runner, _, _ = open_fake_session_parts(driver, 0, WORKS)
+    gpu = open_nvml("nvml:0", timer=driver.timer)
+    assert callable(joulewise)
+    with runner.loop("gemm", run="load"), hold(gpu, state_dir=tmp_path / "state") as lease:
+        point = OperatingPoint(sm_clock_mhz=1005)
+        grid = gpu.clock_grid()
+        lease.apply(point)
+        with watch.watching(lease, point, grid):
+            driver.foreign_lock(0, at_s=driver.now_s(), min_clock_mhz=1500, max_clock_mhz=1500)
+            assert comes_true(lambda: bool(watch.taken_over), 10.0)
+
+    assert 1500 == driver.true_locks(0).sm_max_mhz
+
+
+def fail_to_tell(_sentence: str) -> None:
+    raise InputError("standard error is full")
+
+
+def test_a_power_limit_that_somebody_else_set_is_said_to_be_left(
+    joulewise: Joulewise, driver: FakeDriver
+) -> None:
+    foreign = (
+        "import ctypes; n = ctypes.CDLL('libnvidia-ml.so.1'); n.nvmlInit_v2(); "
+        "h = ctypes.c_void_p(); n.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(h)); "
+        "assert 0 == n.nvmlDeviceSetPowerManagementLimit(h, 200000)"
+    )
+    sets = within(driver, foreign)
+    said = joulewise("apply", "--power-limit", "250", "--json", "--", *sets)
+
+    document = last_line(said)
+    assert (["power_limit_w"], 200.0, True) == (
+        document["left_alone"],
+        document["left_power_limit_w"],
+        document["is_given_back"],
+    ), said.err
+
+
+def test_a_gpu_that_is_hidden_from_the_command_is_refused_and_the_visible_one_taken(
+    joulewise: Joulewise, make_driver: DriverMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_NVML_PRIV", "1")
+    monkeypatch.setenv("JOULEWISE_SOCKET", "off")
+    many = make_driver(device_count=3, is_virtual_time=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    assert many.true_energy_j(2) > 0
+    point = ("--sm-clock", "1005", "--dry-run")
+    chosen = joulewise("apply", *point, "--json")
+    refused = joulewise("apply", "--device", "nvml:0", *point)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    shown = joulewise("apply", "--device", "nvml:0", *point)
+    several = joulewise("apply", *point)
+
+    (device,) = [chosen.document["dry_run"]["device"]]  # type: ignore[index]
+    assert open_nvml("nvml:2").uuid in device
+    assert "CUDA_VISIBLE_DEVICES=2 hides" in refused.err
+    assert 0 == shown.code, shown.err
+    assert 1 == several.code
 
 
 def test_a_plan_of_one_point_is_applied_on_its_gpu(
@@ -322,6 +429,8 @@ def ran(*arguments: str, environment: dict[str, str]) -> str:
         (("--sm-clock", "1005", "--plan", "x.json", "--", "true"), "a plan has its own clocks"),
         (("--sm-clock", "1005", "--out", "no/where.json", "--", "touch", "ran"), "no/where.json"),
         (("--device", "virtual:rtx3080ti", "--sm-clock", "1005", "true"), "no command runs on"),
+        (("--device", "nvml:0", "--device", "nvml:0", "--sm-clock", "1005", "true"), "one GPU"),
+        (("--plan", "/dev/null", "--", "touch", "ran"), "a plan has to be a file"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_is_set_or_run(

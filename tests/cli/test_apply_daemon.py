@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from joulewise.simulator.fake_driver import FakeDriver, FakeLocks
+from joulewise.simulator.fake_runner import open_fake_session_parts
 from tests.cli.conftest import Joulewise
 from tests.fake_nvml import DriverMaker
+from tests.nvml.works import WORKS
 
 pytestmark = pytest.mark.integration
 PATIENCE_S = 20.0
@@ -93,8 +95,27 @@ def test_a_daemon_that_dies_meanwhile_is_an_error_after_the_command(
     said = joulewise("apply", "--sm-clock", "1005", "--", "sh", "-c", "sleep 1.5; touch ran")
     killing.join()
 
+    said_of_it = " ".join(said.err.split())
     assert 1 == said.code
-    assert "error: the lease on NVIDIA GeForce RTX 3080 Ti is over" in said.err
+    assert "error: the lease on NVIDIA GeForce RTX 3080 Ti is over" in said_of_it
     assert "Whether what was set is given back, joulewise status tells." in said.err
     assert (tmp_path / "ran").exists()
+    assert is_free(daemon.driver)
+
+
+def test_a_daemon_that_dies_meanwhile_is_told_of_at_once_and_is_no_drift(
+    joulewise: Joulewise, daemon: Running
+) -> None:
+    runner, _, _ = open_fake_session_parts(daemon.driver, 0, WORKS)
+    killing = threading.Timer(1.5, daemon.process.kill)
+    killing.start()
+    with runner.loop("gemm", run="load"):
+        said = joulewise("apply", "--sm-clock", "1005", "--json", "--", "sleep", "5")
+    killing.join()
+
+    document = json.loads(said.err.splitlines()[-1])
+    assert "joulewise: the lease is over: joulewised went away" in said.err.splitlines()[0]
+    assert "ForeignControl" not in said.err
+    assert 1.0 < document["held_s"] < 4.5 < document["time_s"]
+    assert document["is_given_back"] is None
     assert is_free(daemon.driver)

@@ -29,12 +29,33 @@ time.sleep(60)
 """
 
 
+# One that notes every signal, and ends some time after SIGINT with an exit code of its own.
+COUNTS = """
+import pathlib, signal, sys, time
+def note(number, frame):
+    with open('got', 'a') as got:
+        got.write(signal.Signals(number).name + ' ')
+    if number == signal.SIGINT:
+        time.sleep(0.3)
+        sys.exit(7)
+for name in ('SIGINT', 'SIGUSR1', 'SIGUSR2', 'SIGCONT'):
+    signal.signal(getattr(signal, name), note)
+pathlib.Path('ready').touch()
+time.sleep(60)
+"""
+# Schedulers start programs so at times.
+DEAF_TO_CHILDREN = (
+    "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+    "os.execv(sys.executable, [sys.executable, '-m', 'joulewise', *sys.argv[1:]])"
+)
+
+
 @pytest.fixture
 def driver(make_driver: DriverMaker) -> FakeDriver:
     return make_driver(is_virtual_time=False)
 
 
-Start = Callable[[Sequence[str]], subprocess.Popen[bytes]]
+Start = Callable[..., subprocess.Popen[bytes]]
 
 
 @pytest.fixture
@@ -42,9 +63,11 @@ def start(driver: FakeDriver, fake_library: Path, tmp_path: Path) -> Iterator[St
     """Starts joulewise in a session of its own, in which no terminal is."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def begin(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    def begin(
+        arguments: Sequence[str], own: Sequence[str] = ("-m", "joulewise")
+    ) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "joulewise", *arguments],
+            [sys.executable, *own, *arguments],
             cwd=tmp_path,
             env={
                 **os.environ,
@@ -98,6 +121,23 @@ def test_what_asks_us_to_end_reaches_the_command_whose_exit_code_we_end_with(
     assert name == (tmp_path / "got").read_text()
     assert "What was set is given back." in " ".join(said.decode().split())
     wait_for(lambda: free(driver), 1.0)
+
+
+def test_signals_of_schedulers_reach_the_command_once_and_its_exit_code_is_known(
+    start: Start, tmp_path: Path
+) -> None:
+    """Sent to joulewise alone, or to its whole group; also where SIGCHLD is ignored."""
+    process = start(["run", "--", sys.executable, "-c", COUNTS], own=("-c", DEAF_TO_CHILDREN))
+    got = tmp_path / "got"
+    for told, name in enumerate(("SIGUSR1", "SIGUSR2", "SIGCONT"), 1):
+        process.send_signal(getattr(signal, name))
+        wait_for(lambda count=told: got.exists() and len(got.read_text().split()) == count)  # type: ignore[misc]
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=PATIENCE_S)
+
+    assert 7 == process.returncode, said.decode()
+    assert ["SIGUSR1", "SIGUSR2", "SIGCONT", "SIGINT"] == got.read_text().split()
+    assert b" took " in said
 
 
 @pytest.mark.integration

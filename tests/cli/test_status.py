@@ -5,11 +5,27 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from io import StringIO
 from pathlib import Path
+from typing import TypedDict
 
+import msgspec
 import pytest
+from inline_snapshot import snapshot
+from rich.console import Console
+from typing_extensions import Unpack
 
-from joulewise.control.daemon.messages import AskedPoint, GpuState, SeenCaveat, State, encode
+from joulewise.cli.commands.status import render
+from joulewise.control.daemon.messages import (
+    AskedPoint,
+    GpuState,
+    Hello,
+    Refused,
+    SeenCaveat,
+    SeenHolder,
+    State,
+    encode,
+)
 from joulewise.control.daemon.messages import Status as AskStatus
 from joulewise.control.journal import JournalEntry, write_journal
 from joulewise.control.lease import hold
@@ -19,6 +35,7 @@ from joulewise.domain.control import Holder
 from joulewise.domain.points import OperatingPoint
 from joulewise.simulator.fake_driver import FakeDriver
 from joulewise.simulator.fake_runner import open_fake_session_parts
+from joulewise.workflow.control_status import ControlStatus, SeenDaemon
 from tests.cli.conftest import Joulewise
 from tests.cli.test_json_schema import assert_obeys
 from tests.fake_nvml import DriverMaker
@@ -147,7 +164,7 @@ def test_what_a_damaged_journal_leaves_open_is_told_and_is_no_clock_left_set(
 
 
 def test_a_lock_of_somebody_else_shows_under_load(
-    joulewise: Joulewise, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+    joulewise: Joulewise, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FAKE_NVML_PRIV", "1")
     open_nvml("nvml:0", timer=driver.timer).request(LOW)
@@ -157,9 +174,13 @@ def test_a_lock_of_somebody_else_shows_under_load(
         driver.timer.sleep(0.05)
         caveats = only_gpu(joulewise("status", "--json").document)["caveats"]
         said = joulewise("status").out
+        left_journal(tmp_path / "state", open_nvml("nvml:0").uuid)
+        explained = only_gpu(joulewise("status", "--json").document)["caveats"]
 
     assert isinstance(caveats, list)
     assert ["SimulatedDevice", "ForeignControl"] == [one["kind"] for one in caveats]
+    # What a dead holder left is no riddle.
+    assert caveats[:1] == explained
     assert "SimulatedDevice" not in said
     assert caveats[1]["seen"] in " ".join(said.split())
 
@@ -194,7 +215,7 @@ def test_what_joulewised_tells_is_shown_by_kind_and_not_by_its_words(
     assert "OfALaterVersion: SimulatedDevice is its name." in said
     assert "fake NVIDIA driver" not in said
     assert "a power limit may still be lowered" in said
-    assert "B (nvml:1) does not answer." in said
+    assert "nvml:1 does not answer: B (nvml:1) is lost to its driver" in said
     assert "joulewised serves no metrics: port in use." in said
     assert "were left set" not in said
     assert_obeys(document, "CommandResult")
@@ -202,6 +223,153 @@ def test_what_joulewised_tells_is_shown_by_kind_and_not_by_its_words(
     assert isinstance(shown, list)
     assert {"sm_clock_mhz": 1005, "mem_clock_mhz": None, "power_limit_w": None} == shown[0]["asked"]
     assert "OfALaterVersion" == shown[0]["caveats"][1]["kind"]
+
+
+def state_of_gpu(number: int, **told: Unpack[Told]) -> GpuState:
+    uuid = f"GPU-{number}a{number:07}-0000"
+    return GpuState(
+        gpu=uuid,
+        name="NVIDIA H100 80GB HBM3",
+        device=f"nvml:{uuid}",
+        is_simulated=False,
+        index=number,
+        sm_clock_mhz=1005,
+        mem_clock_mhz=2619,
+        power_w=101.3,
+        power_limit_w=700.0,
+        **told,
+    )
+
+
+class Told(TypedDict, total=False):
+    """What a test says of a GPU."""
+
+    holder: str
+    held_by: SeenHolder
+    asked: AskedPoint
+    is_lowered_idle: bool
+    left_set: str
+    caveats: tuple[SeenCaveat, ...]
+
+
+def shown(*gpus: GpuState, width_count: int, unknown: tuple[str, ...] = ()) -> list[str]:
+    """The lines of what people read."""
+    written = StringIO()
+    daemon = SeenDaemon(socket=Path("d.sock"), pid=7)
+    seen = ControlStatus(gpus=gpus, daemon=None if unknown else daemon, unknown=unknown)
+    render(Console(file=written, width=width_count), seen)
+    return written.getvalue().splitlines()
+
+
+def test_equal_gpus_are_told_apart_in_one_line_each_of_80_columns() -> None:
+    holder = SeenHolder(pid=15481, user="alice", command="train.py", daemon_pid=7)
+    held = state_of_gpu(
+        1, holder="process 15481", held_by=holder, asked=AskedPoint(sm_clock_mhz=1005)
+    )
+    lines = shown(state_of_gpu(0), held, width_count=80)
+
+    assert lines == snapshot(
+        [
+            "NVIDIA H100 80GB HBM3",
+            "GPU     UUID      held by                  asked          SM/memory  power/limit",
+            "nvml:0  GPU-0a00  nobody                   -          1005/2619 MHz    101/700 W",
+            "nvml:1  GPU-1a00  alice: train.py (15481)  1005/auto  1005/2619 MHz    101/700 W",
+            "",
+            "1 of 2 GPUs held, as joulewised (process 7) says.",
+        ]
+    )
+
+
+def test_beginnings_of_uuids_are_as_long_as_it_takes_to_tell_them_apart() -> None:
+    alike = [msgspec.structs.replace(state_of_gpu(n), gpu=f"GPU-abcdef{n}") for n in range(2)]
+
+    assert ["GPU-abcdef0", "GPU-abcdef1"] == [
+        line.split()[1] for line in shown(*alike, width_count=99)[2:4]
+    ]
+
+
+@pytest.mark.parametrize("width_count", [40, 80, 120])
+def test_no_line_ends_in_blanks(width_count: int) -> None:
+    left = "Clocks may still be set, as a journal says, and so does: nvidia-smi -i GPU-1 -rgc."
+    lines = shown(state_of_gpu(0, left_set=left), state_of_gpu(1), width_count=width_count)
+
+    assert [line.rstrip() for line in lines] == lines
+    # What people copy is whole, on a line of its own and without a full stop.
+    assert "  nvidia-smi -i GPU-1 -rgc" in lines
+
+
+def test_the_idle_policy_is_no_holder() -> None:
+    lowered = state_of_gpu(0, holder="process 7", held_by=SeenHolder(pid=7), is_lowered_idle=True)
+    lines = shown(lowered, state_of_gpu(1), width_count=80)
+
+    assert "nobody (lowered)" in lines[2]
+    said = "0 of 2 GPUs held, 1 lowered by the idle policy, as joulewised (process 7) says."
+    assert said == " ".join(lines[5:])
+
+
+def test_what_this_account_may_not_see_is_not_called_nobody_s() -> None:
+    gpu = state_of_gpu(0)
+    lines = shown(gpu, width_count=100, unknown=(gpu.device,))
+
+    assert "not known" in lines[2]
+    said = " ".join(lines)
+    assert "0 of 1 GPU known to be held" in said
+    assert "What root or joulewised holds or left cannot be seen by this account." in said
+
+
+def test_a_gpu_lost_under_its_holder_is_still_shown_as_held(
+    joulewise: Joulewise, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FAKE_NVML_PRIV", "1")
+    gpu = open_nvml("nvml:0", timer=driver.timer)
+    with hold(gpu, state_dir=tmp_path / "state") as lease:
+        lease.apply(LOW)
+        driver.set_knob(0, "is_lost", 1)
+        seen = only_gpu(joulewise("status", "--json").document)
+        said = " ".join(joulewise("status").out.split())
+        driver.fail("nvmlDeviceGetCount_v2", 999)
+        without_nvml = joulewise("status", "--json")
+        driver.fail("nvmlDeviceGetCount_v2", 0)
+        driver.set_knob(0, "is_lost", 0)
+
+    assert (gpu.uuid, gpu.identity.name) == (seen["gpu"], seen["name"])
+    assert (False, None) == (seen["is_answering"], seen["left_set"])
+    assert str(os.getpid()) in str(seen["holder"])
+    assert "nvml:0 does not answer: " in said
+    assert "is lost to its driver" in said
+    assert 1 == without_nvml.code
+    notes = without_nvml.document["notes"]
+    assert isinstance(notes, list)
+    assert [
+        f"({gpu.uuid}), which does not answer here, is held by process {os.getpid()}" in one
+        for one in notes
+    ] == [True]
+
+
+def test_a_gpu_whose_uuid_nobody_knows_is_not_called_nobody_s(
+    joulewise: Joulewise, driver: FakeDriver
+) -> None:
+    driver.set_knob(0, "is_lost", 1)
+    seen = only_gpu(joulewise("status", "--json").document)
+
+    assert ("nvml:0", False) == (seen["gpu"], seen["is_control_known"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Unix sockets")
+def test_where_joulewised_takes_no_more_connections_the_gpus_are_read_without_it(
+    joulewise: Joulewise, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert driver.now_s() > 0
+    full = encode(Refused(kind="busy", message="user 0 has too many connections open"))
+    with tempfile.TemporaryDirectory(prefix="jw") as name:
+        path = Path(name) / "d.sock"
+        monkeypatch.setenv("JOULEWISE_SOCKET", str(path))
+        with scripted_daemon(path, {Hello: lambda _question: full}):
+            said = joulewise("status")
+
+    assert 0 == said.code
+    assert "0 of 1 GPU held" in said.out
+    assert "was not asked: user 0 has too many connections open." in " ".join(said.out.split())
 
 
 def test_without_a_gpu_it_says_so(joulewise: Joulewise, driver: FakeDriver) -> None:

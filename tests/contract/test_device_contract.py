@@ -206,8 +206,10 @@ def test_without_rights_clocks_are_refused_and_sensors_still_read(case: Case) ->
     with pytest.raises(NotPermitted) as caught:
         session.gpu.request(_moderate_point(session.gpu))
     assert caught.value.hint
+    # Nothing was set, so that nothing is to be given back.
+    session.gpu.reset()
     with pytest.raises(NotPermitted):
-        session.gpu.reset()
+        session.gpu.reset(Touched(knobs=frozenset({"sm_clock_mhz"})))
     assert _under_load(session).sm_clock_mhz == before.sm_clock_mhz
 
 

@@ -41,8 +41,7 @@ def test_clocks_left_by_a_killed_process_are_reset_by_the_next_lease(tmp_path: P
         assert gpu.label() == AS_FOUND.label
     with hold(gpu, state_dir=_state(tmp_path)):
         pass
-    # The first lease began by dropping what others may have left locked.
-    assert gpu.history() == [AS_FOUND.label, AS_FOUND.label, LOW.label, AS_FOUND.label]
+    assert gpu.history() == [AS_FOUND.label, LOW.label, AS_FOUND.label]
 
 
 @pytest.mark.parametrize(

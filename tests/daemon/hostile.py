@@ -31,6 +31,7 @@ users = [{{uid}}]
 gpus = ["*"]
 min_sm_clock_mhz = 600
 max_sm_clock_mhz = 1500
+allow_power_limit = true
 max_power_limit_w = 300
 """
 ODD_VALUES: Sequence[object] = (
@@ -165,6 +166,22 @@ def tell_and_hear(path: Path, raw: bytes) -> list[Line]:
             talking.sendall(raw)
             talking.shutdown(socket.SHUT_WR)
         return said_until_closed(talking)
+
+
+def tell_hear_and_leave(path: Path, raw: bytes) -> list[Line]:
+    """Send this, and return every line that comes; leave only once all is answered.
+
+    Who leaves before that while it holds a lease hears no more than that it is over.
+    """
+    with closing(connected(path)) as talking:
+        with suppress(BrokenPipeError, ConnectionResetError):
+            talking.sendall(raw)
+        received = bytearray()
+        left_count = raw.count(b"\n")
+        with suppress(ConnectionResetError):
+            while received.count(b"\n") < left_count and (chunk := talking.recv(65536)):
+                received += chunk
+    return [json.loads(line) for line in bytes(received).splitlines()]
 
 
 def hello() -> bytes:

@@ -35,6 +35,7 @@ max_changes_per_s = 100000
 users = [0, {uid}]
 gpus = ["*"]
 allow_memory_lock = true
+allow_power_limit = true
 """
 
 Line = dict[str, Any]

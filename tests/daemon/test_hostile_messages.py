@@ -21,6 +21,7 @@ from tests.daemon.hostile import (
     said_until_closed,
     settled,
     tell_and_hear,
+    tell_hear_and_leave,
     unharmed,
     vitals,
 )
@@ -119,10 +120,24 @@ def test_questions_all_at_once_are_answered_one_by_one_in_order(bounded: Running
     asked = [line(ask="take", gpu=gpu), line(ask="apply", gpu=gpu, sm_clock_mhz=1005)]
     asked += [line(ask="release", gpu=gpu), line(ask="beat")]
     with unharmed(bounded):
-        said = tell_and_hear(bounded.socket, hello() + b"".join(asked * 50))
+        said = tell_hear_and_leave(bounded.socket, hello() + b"".join(asked * 25))
 
     kinds = [answer["say"] for answer in said]
-    assert ["welcome", *["granted", "applied", "released", "alive"] * 50] == kinds
+    assert ["welcome", *["granted", "applied", "released", "alive"] * 25] == kinds
+
+
+def test_a_holder_that_asks_more_and_more_before_it_is_answered_loses_its_lease(
+    bounded: RunningDaemon,
+) -> None:
+    """Behind a full buffer nobody would see that it has gone."""
+    gpu = bounded.uuids()[0]
+    more = line(ask="apply", gpu=gpu, sm_clock_mhz=1005) * 4000
+    with unharmed(bounded):
+        said = tell_and_hear(bounded.socket, hello() + line(ask="take", gpu=gpu) + more)
+
+    assert "waits for an answer" in said[-2]["message"]
+    assert ("ended", True) == (said[-1]["say"], said[-1]["is_given_back"])
+    assert len(said) < 200
 
 
 def test_a_conversation_of_before_that_is_replayed_gains_nothing(bounded: RunningDaemon) -> None:
@@ -179,7 +194,7 @@ def storm(daemon: RunningDaemon, *, seed: int, message_count: int) -> set[str]:
     while sent_count < message_count:
         asked = [dice.question() for _ in range(5)]
         raw = hello() + b"".join(asked) + dice.broken()
-        said = tell_and_hear(daemon.socket, raw)
+        said = tell_hear_and_leave(daemon.socket, raw)
         assert said[0]["say"] == "welcome", said
         kinds.update(answer["say"] for answer in said)
         sent_count += len(asked) + 2

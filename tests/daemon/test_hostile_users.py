@@ -70,10 +70,10 @@ def test_a_stranger_is_told_that_nothing_is_allowed(shared: RunningDaemon) -> No
     assert ("refused", "not_permitted") == (answer["say"], answer["kind"])
 
 
-def test_root_gets_in_where_others_have_taken_all_connections(
+def test_whom_a_rule_names_gets_in_where_strangers_have_taken_all_connections(
     fake_library: Path, tmp_path: Path
 ) -> None:
-    few = POLICY.replace("[daemon]", "[daemon]\nmax_connection_count = 3")
+    few = POLICY.replace("[daemon]", "[daemon]\nmax_connection_count = 6")
     with started_daemon(fake_library, tmp_path, config=few) as daemon, ExitStack() as stack:
         daemon.socket.parent.chmod(0o755)
 
@@ -83,9 +83,11 @@ def test_root_gets_in_where_others_have_taken_all_connections(
             return talker.is_let_in()
 
         wait_until(lambda: daemon.process.poll() is None and is_let_in(4002), "nobody gets in")
-        let_in = [is_let_in(uid) for uid in (4002, 4003, 4004, 0, 4002)]
+        strangers = [is_let_in(uid) for uid in (4002, 4003, 4004, 4002)]
+        named = [is_let_in(uid) for uid in (SOMEBODY, 0)]
 
-    assert [True, True, False, True, False] == let_in
+    assert [True, True, False, False] == strangers
+    assert [True, True] == named
 
 
 @pytest.mark.parametrize(

@@ -99,21 +99,24 @@ def test_a_connection_that_ends_gives_the_clocks_back(
     wait_until_free(daemon)
 
 
-def test_a_client_that_says_its_last_word_is_answered_and_then_let_go(
+def test_no_question_that_still_waits_keeps_clocks_from_a_client_that_said_its_last_word(
     daemon: RunningDaemon,
 ) -> None:
     gpu = daemon.uuids()[0]
     with closing(Talker(daemon.socket)) as talker:
         talker.send(
             b'{"ask":"hello","version":1}\n{"ask":"take","gpu":"%s"}\n'
-            b'{"ask":"apply","gpu":"%s","sm_clock_mhz":1200}\n' % (gpu.encode(), gpu.encode())
+            % gpu.encode()
+            + 50 * b'{"ask":"apply","gpu":"%s","sm_clock_mhz":1200}\n' % gpu.encode()
         )
         talker.socket.shutdown(socket.SHUT_WR)
         said = []
         while (line := talker.line()) is not None:
             said.append(line["say"])
 
-        assert ["welcome", "granted", "applied", "ended"] == said
+        assert ["welcome", "granted"] == said[:2]
+        assert "ended" == said[-1]
+        assert said.count("applied") < 50
         assert [] == daemon.journals()
         wait_until_free(daemon)
 
@@ -151,7 +154,7 @@ def test_a_client_keeps_its_lease_while_it_beats_and_loses_it_once_it_is_stopped
             process.wait(PATIENCE_S)
         wait_until_free(daemon)
 
-    assert ("silent", "given back") == (ended["asked"], ended["result"])
+    assert ("silent", "given back") == (ended["why"], ended["result"])
 
 
 def held_by_nobody(daemon: RunningDaemon) -> Talker:

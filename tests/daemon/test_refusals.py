@@ -191,5 +191,5 @@ def test_a_change_and_a_refusal_are_logged_with_who_asked_what(daemon: RunningDa
     assert ("1200/auto", "set") == (lines[1]["asked"], lines[1]["result"])
     assert "1201/auto" == lines[2]["asked"]
     assert "1201" in lines[2]["result"]
-    assert ("disconnected", "given back") == (lines[3]["asked"], lines[3]["result"])
+    assert ("disconnected", "given back") == (lines[3]["why"], lines[3]["result"])
     assert all("T" in one["time"] for one in lines)

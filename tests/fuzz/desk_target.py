@@ -41,7 +41,11 @@ from joulewise.domain.ports import Gpu
 
 GPU = "GPU-virtual-rtx3080ti-0"
 RULE = Rule(
-    uids=frozenset({1001}), min_sm_clock_mhz=600, max_sm_clock_mhz=1500, max_power_limit_w=300.0
+    uids=frozenset({1001}),
+    is_power_limit_allowed=True,
+    min_sm_clock_mhz=600,
+    max_sm_clock_mhz=1500,
+    max_power_limit_w=300.0,
 )
 MOST_LINES_COUNT = 24
 SEEDS = (

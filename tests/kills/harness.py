@@ -43,6 +43,7 @@ max_changes_per_s = 100000
 users = [{uid}]
 gpus = ["*"]
 allow_memory_lock = true
+allow_power_limit = true
 """
 
 

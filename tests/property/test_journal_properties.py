@@ -1,19 +1,36 @@
 from __future__ import annotations
 
+import json
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from dataclasses import fields as fields_of
 from pathlib import Path
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from joulewise.control.journal import JournalEntry, is_left, read_journal, replay, write_journal
+from joulewise.control.journal import (
+    JournalEntry,
+    is_left,
+    read_journal,
+    replay,
+    still_set,
+    write_journal,
+)
 from joulewise.control.lease import hold
 from joulewise.control.state import state_file
 from joulewise.domain.errors import DeviceError
 from joulewise.domain.measurement import GpuSample
-from joulewise.domain.points import AUTO, KNOBS, ClockGrid, KnobState, OperatingPoint, Touched
+from joulewise.domain.points import (
+    AUTO,
+    CLOCK_KNOBS,
+    KNOBS,
+    ClockGrid,
+    KnobState,
+    OperatingPoint,
+    Touched,
+)
 from joulewise.domain.ports import GpuIdentity
 
 FOUND_W = 380.0
@@ -25,16 +42,34 @@ points = st.builds(
     power_limit_w=st.none() | st.floats(100.0, 400.0),
 )
 clocks = points.map(lambda point: replace(point, power_limit_w=None))
-entries = st.builds(
-    JournalEntry,
-    device=st.text(),
-    device_name=st.text(),
-    uuid=st.text(),
-    holder=st.text(),
-    touched=st.lists(st.sampled_from(KNOBS), unique=True).map(tuple),
-    found=st.none() | st.builds(KnobState, power_limit_w=st.none() | st.floats(1.0, 1000.0)),
-    asked_limits_w=st.none() | st.lists(st.floats(1.0, 1000.0)).map(tuple),
+Entries = st.SearchStrategy[JournalEntry]
+found_limits = st.builds(KnobState, power_limit_w=st.floats(1.0, 1000.0))
+any_found = st.none() | st.just(KnobState()) | found_limits
+
+
+def entries_with(knobs: tuple[str, ...], found: st.SearchStrategy[KnobState | None]) -> Entries:
+    return st.builds(
+        JournalEntry,
+        device=st.text(),
+        device_name=st.text(),
+        uuid=st.just("GPU-toy"),
+        holder=st.text(),
+        touched=st.lists(st.sampled_from(knobs), unique=True, min_size=1).map(tuple),
+        found=found,
+        asked_limits_w=st.none() | st.lists(st.floats(1.0, 1000.0)).map(tuple),
+        author=st.none() | st.text(),
+        lock=st.none() | st.text(),
+    )
+
+
+# A power limit is never touched before it is known what to put back.
+entries = entries_with(CLOCK_KNOBS, any_found) | entries_with(KNOBS, found_limits)
+
+
+CLOCK = JournalEntry(
+    device="toy", device_name="Toy", uuid="GPU-toy", holder="", touched=("sm_clock_mhz",)
 )
+NAMES = [one.name for one in fields_of(JournalEntry)]
 
 
 class Killed(BaseException):
@@ -113,11 +148,11 @@ class ToyGpu:
         if self.refusals:
             self.refusals -= 1
             raise DeviceError("not now")
-        knobs = self.touched if touched is None else touched.knobs
+        knobs = frozenset(self.touched if touched is None else touched.knobs)
         self.point = replace(self.point, **dict.fromkeys(CLOCKS & knobs))
         if "power_limit_w" in knobs:
             self._put_back(touched or Touched(knobs=frozenset(), asked_limits_w=None))
-        self.touched.clear()
+        self.touched -= knobs
         self._step()
 
     def _put_back(self, touched: Touched) -> None:
@@ -191,7 +226,7 @@ def test_replaying_a_journal_again_changes_nothing_more(
     given_back = dict.fromkeys(CLOCKS & frozenset(entry.touched))
     assert undone == [True] + [False] * (replays - 1)
     assert gpu.point == replace(left, **given_back)
-    assert gpu.resets == (1 if entry.touched else 0)
+    assert gpu.resets == 1
 
 
 @given(refusals=st.integers(0, 5), left=clocks)
@@ -200,7 +235,7 @@ def test_a_refused_replay_is_tried_until_it_succeeds(refusals: int, left: Operat
     with tempfile.TemporaryDirectory() as folder:
         journal = Path(folder) / "toy.json"
         touched = ("mem_clock_mhz", "sm_clock_mhz")
-        entry = JournalEntry(device="", device_name="", uuid="", holder="", touched=touched)
+        entry = JournalEntry(device="", device_name="", uuid="GPU-toy", holder="", touched=touched)
         write_journal(journal, entry)
         gpu = ToyGpu(point=left, refusals=refusals)
         tries = 0
@@ -269,6 +304,41 @@ def test_any_journal_at_all_means_that_clocks_are_given_back(
         assert replay(journal, gpu) is True
         assert gpu.point == AUTO
         assert not journal.exists()
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(10**400),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(entry=entries, name=st.sampled_from(NAMES), value=VALUES, left=clocks)
+@example(entry=CLOCK, name="schema_version", value=float("inf"), left=AUTO)
+@example(entry=CLOCK, name="schema_version", value=99, left=OperatingPoint(sm_clock_mhz=1200))
+@example(entry=CLOCK, name="touched", value="sm_clock_mhz", left=OperatingPoint(sm_clock_mhz=1200))
+@example(entry=CLOCK, name="touched", value=["fan_speed"], left=OperatingPoint(sm_clock_mhz=1200))
+@example(entry=CLOCK, name="touched", value=[], left=OperatingPoint(sm_clock_mhz=1200))
+@example(entry=CLOCK, name="uuid", value="GPU-other", left=OperatingPoint(mem_clock_mhz=5001))
+@settings(max_examples=60, deadline=None)
+def test_whatever_valid_json_says_it_is_understood_or_all_clocks_are_given_back(
+    entry: JournalEntry, name: str, value: object, left: OperatingPoint
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Path(folder) / "toy.json"
+        write_journal(journal, entry)
+        fields = json.loads(journal.read_text(encoding="utf-8"))
+        fields[name] = value
+        for one in (journal, journal.with_name("toy.json.copy")):
+            one.write_text(json.dumps(fields), encoding="utf-8")
+        read = read_journal(journal)
+        gpu = ToyGpu(point=left)
+        assert still_set(read, journal)
+        assert replay(journal, gpu) is True
+        assert not is_left(journal)
+    is_obeyed = read is not None and read.uuid == "GPU-toy"
+    given_back = CLOCKS & frozenset(read.touched) if read is not None and is_obeyed else CLOCKS
+    assert gpu.point == replace(left, **dict.fromkeys(given_back))
 
 
 @given(entry=entries)

@@ -32,6 +32,7 @@ rules = st.builds(
     gids=SOME_IDS,
     gpus=st.sampled_from((("",), ("gpu-aaaa",), ("gpu-aaaa1", "gpu-bbbb"))),
     is_memory_lock_allowed=st.booleans(),
+    is_power_limit_allowed=st.booleans(),
     min_sm_clock_mhz=CLOCKS,
     max_sm_clock_mhz=CLOCKS,
     min_mem_clock_mhz=CLOCKS,
@@ -68,7 +69,8 @@ def is_within(rule: Rule, point: OperatingPoint) -> bool:
             <= (1e9 if greatest is None else greatest)
         ):
             return False
-    return point.mem_clock_mhz is None or rule.is_memory_lock_allowed
+    is_memory_open = point.mem_clock_mhz is None or rule.is_memory_lock_allowed
+    return is_memory_open and (point.power_limit_w is None or rule.is_power_limit_allowed)
 
 
 def is_taken(point: OperatingPoint) -> bool:
@@ -122,6 +124,7 @@ users = ["root", 1001]
 groups = [2000]
 gpus = ["*", "GPU-4ad1"]
 min_sm_clock_mhz = 600
+min_power_limit_w = 150
 max_power_limit_w = 350.5
 allow_memory_lock = false
 """

@@ -28,8 +28,13 @@ if sys.platform != "linux":
 
 R = TypeVar("R")
 HELLO = b'{"ask":"hello","version":1}\n'
-SETTINGS = DaemonSettings(state_dir=Path("/nowhere"), max_changes_per_s=50, max_connection_count=1)
-QUICK = Patience(hello_s=0.15, unread_s=0.15)
+SETTINGS = DaemonSettings(
+    state_dir=Path("/nowhere"),
+    max_changes_per_s=50,
+    max_connection_count=1,
+    heartbeat_timeout_s=0.1,
+)
+QUICK = Patience(hello_s=0.15, unread_s=0.15, idle_s=0.15)
 
 
 class OddDesk(LeaseDesk):
@@ -117,6 +122,20 @@ def test_who_says_nothing_is_told_so_and_let_go() -> None:
 
     assert b"heard no hello" in said
     assert 1 == said.count(b"\n")
+
+
+def test_who_holds_no_lease_and_asks_nothing_makes_room_after_a_while() -> None:
+    async def act(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _server: DaemonServer
+    ) -> bytes:
+        writer.write(HELLO)
+        return await reader.read()
+
+    said, log, _ = connected(act)
+
+    assert 1 == said.count(b"\n")
+    assert b"welcome" in said
+    assert [] == log
 
 
 def test_who_does_not_read_is_dropped() -> None:

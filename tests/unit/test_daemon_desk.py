@@ -292,7 +292,7 @@ def test_a_lease_that_the_daemon_ends_is_told_once_the_clocks_are_back() -> None
         assert room.gpus[1].point is None
         return room.heard
 
-    assert [Ended(gpu=UUIDS[1], why=Why.SILENT.text)] == in_room(act)
+    assert [Ended(gpu=UUIDS[1], why=Why.SILENT.text, is_given_back=True)] == in_room(act)
 
 
 QUESTIONS: st.SearchStrategy[AnyQuestion] = st.one_of(

@@ -145,7 +145,7 @@ NVIDIA driver  absent  NVML: there is no libnvidia-ml.so.1
                        No NVIDIA GPU is on the PCI bus.
 
 There is no NVIDIA GPU in this machine, and no NVIDIA driver that answers.
-Everything works on virtual GPUs, with figures marked as simulated: joulewise tune --device virtual:rtx3080ti\
+Without a GPU, measure, plan, tune and replay take virtual ones (--device virtual:rtx3080ti), and every command the fake driver (make fake-nvml; docs/nvidia.md).\
 """)
 
 

@@ -7,13 +7,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.doctor_cases import DRIVER, ROOT, RTX_3080_TI, finding
+from tests.doctor_cases import DRIVER, ROOT, RTX_3080_TI, finding, known
 
 from joulewise.control.journal import JournalEntry, tell_damage, write_journal
+from joulewise.control.lock import NamedHolder
+from joulewise.domain.control import Holder
 from joulewise.domain.errors import DeviceLost
+from joulewise.domain.measurement import EventReason
 from joulewise.domain.points import KnobState
 from joulewise.workflow.diagnosis import SeenGpu, diagnose
 from joulewise.workflow.findings import Availability, Finding
@@ -179,6 +183,59 @@ def test_a_folder_for_leases_that_cannot_be_written_keeps_clocks_from_being_set(
 @pytest.mark.skipif(os.name != "posix", reason="home folders as Unix has them")
 def test_a_folder_that_can_be_made_needs_no_line(tmp_path: Path) -> None:
     assert state_dir_finding({"JOULEWISE_STATE_DIR": str(tmp_path / "a" / "b")}) is None
+
+
+BUSY = replace(
+    RTX_3080_TI,
+    sm_clock_mhz=known(1005),
+    performance_state=known("P2"),
+    event_reasons=known(frozenset[EventReason]()),
+    power_limit_w=known(245.0),
+)
+ENTRY = JournalEntry(
+    device=f"nvml:{UUID}",
+    device_name="A GPU",
+    uuid=UUID,
+    holder="process 4711",
+    touched=("power_limit_w", "sm_clock_mhz"),
+    found=KnobState(power_limit_w=350.0),
+)
+JOURNAL = Path("state") / f"{UUID}.journal.json"
+HELD = LeaseTrace(
+    named=NamedHolder(holder=Holder(pid=os.getpid()), pid=os.getpid()),
+    journal=JOURNAL,
+    entry=ENTRY,
+)
+LEFT = LeaseTrace(journal=JOURNAL, entry=ENTRY)
+
+
+def test_what_a_living_holder_has_set_is_not_to_be_undone_by_anybody() -> None:
+    diagnosis = diagnose(DRIVER, (SeenGpu(facts=BUSY, lease=HELD),), ROOT)
+
+    clock, limit = finding(diagnosis, "locked by others"), finding(diagnosis, "power limit")
+    assert (Availability.OK, Availability.OK) == (clock.status, limit.status)
+    assert f"while process {os.getpid()} holds the lease" in clock.seen
+    holder = f"process {os.getpid()}"
+    assert f"100 W to the 350 W found; 245 W now, as {holder} has set it" == limit.seen
+    said = " ".join(f"{row.seen} {row.helps}" for gpu in diagnosis.gpus for row in gpu.findings)
+    assert "nvidia-smi -r" not in said
+
+
+def test_what_a_dead_holder_of_ours_left_is_given_back_by_joulewise_restore() -> None:
+    diagnosis = diagnose(DRIVER, (SeenGpu(facts=BUSY, lease=LEFT),), ROOT)
+
+    clock, limit = finding(diagnosis, "locked by others"), finding(diagnosis, "power limit")
+    assert (Availability.LIMITED, Availability.LIMITED) == (clock.status, limit.status)
+    assert "Give the clocks back: joulewise restore." == clock.helps
+    assert "Put it back: joulewise restore." == limit.helps
+    assert "245 W now, as a dead holder left it" in limit.seen
+
+
+def test_what_somebody_else_set_is_given_back_by_hand_one_command_for_each_clock() -> None:
+    clock = finding(diagnose(DRIVER, (SeenGpu(facts=BUSY),), ROOT), "locked by others")
+
+    assert "nvidia-smi -rgc " in str(clock.helps)
+    assert "nvidia-smi -rmc " in str(clock.helps)
 
 
 def test_a_gpu_that_does_not_open_is_not_well_whatever_its_meters_tell() -> None:

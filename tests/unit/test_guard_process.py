@@ -223,8 +223,11 @@ def test_guards_that_never_watch_are_given_up_after_some_and_none_stays(
         pids = (tmp_path / "starts").read_text(encoding="utf-8").split()
         assert 1 < len(pids) < 10
         assert comes_true(lambda: all(is_gone(int(pid)) for pid in pids))
-        # Nobody tries any more before somebody wants to set clocks again.
-        assert "guard process" not in {thread.name for thread in threading.enumerate()}
+        assert said in str(guard.trouble)
+        assert lease.unguarded == guard.trouble
+    # Once nothing is to be watched nobody tries any more.
+    assert comes_true(lambda: "guard process" not in {one.name for one in threading.enumerate()})
+    assert guard.trouble is None
     guard.close()
     assert LOW.label not in gpu.history()
 

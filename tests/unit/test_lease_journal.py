@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.watched_gpu import WatchedGpu, journal_of, left_behind, within_lease
 
-from joulewise.control.holder import this_process
+from joulewise.control.holder import mark_of, this_process
 from joulewise.control.journal import JournalEntry, read_journal
 from joulewise.control.lease import hold
+from joulewise.control.state import lock_file
 from joulewise.domain.errors import DeviceError, InputError, NotSupported
 from joulewise.domain.points import AUTO, KnobState, OperatingPoint, Touched
 from joulewise.domain.ports import Lease
@@ -187,6 +189,8 @@ def test_the_journal_says_what_it_is(tmp_path: Path) -> None:
         lease.apply(replace(LIMITED, power_limit_w=250.0))
         lease.apply(LIMITED)
         fields = json.loads(journal_of(gpu, tmp_path).read_text(encoding="utf-8"))
+        found = lock_file(gpu.identity, tmp_path).stat()
+        lock = f"{found.st_dev}:{found.st_ino}"
     assert fields == {
         "schema_version": 1,
         "device": "virtual:rtx3080ti",
@@ -196,4 +200,6 @@ def test_the_journal_says_what_it_is(tmp_path: Path) -> None:
         "touched": ["mem_clock_mhz", "power_limit_w", "sm_clock_mhz"],
         "found": {"power_limit_w": 350.0},
         "asked_limits_w": [200.0, 250.0],
+        "author": mark_of(os.getpid()),
+        "lock": lock,
     }

@@ -8,11 +8,11 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from email.message import Message
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulewise.domain.control import ControlledGpu
@@ -57,6 +57,14 @@ def get(
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.headers, error.read()
+
+
+@contextmanager
+def closing_call(endpoint: MetricsEndpoint) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        endpoint()
 
 
 def place(endpoint: MetricsEndpoint) -> tuple[str, int]:
@@ -227,7 +235,85 @@ def test_a_scraper_is_told_where_reading_fails(
         if "a fault of ours" in said:
             break
         pause.wait(0.01)
-    assert "RuntimeError: a fault of ours" in said
+    assert "metrics could not be told: RuntimeError: a fault of ours\n" == said
+
+
+def test_failing_scrapes_do_not_fill_the_log(
+    serve: Callable[..., MetricsEndpoint], capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> tuple[ControlledGpu, ...]:
+        raise RuntimeError("a fault of ours")
+
+    endpoint = serve(gpus=broken)
+    assert [500] * 5 == [get(endpoint.url)[0] for _ in range(5)]
+    endpoint()
+
+    assert capfd.readouterr().err.count("\n") <= 1
+
+
+def asked(endpoint: MetricsEndpoint, request: bytes) -> bytes:
+    """All that is answered to these bytes."""
+    with closing(socket.create_connection(place(endpoint), timeout=10)) as client:
+        client.sendall(request)
+        answer = b""
+        while chunk := client.recv(1 << 16):
+            answer += chunk
+    return answer
+
+
+def test_a_path_that_cannot_be_read_is_a_bad_request_and_nothing_to_log(
+    serve: Callable[..., MetricsEndpoint], capfd: pytest.CaptureFixture[str]
+) -> None:
+    endpoint = serve()
+    many = b"&".join(b"a=1" for _ in range(3))
+
+    assert b"HTTP/1.0 400 " == asked(endpoint, b"GET http://[ HTTP/1.1\r\n\r\n")[:13]
+    assert b"HTTP/1.0 400 " == asked(endpoint, b"HEAD http://[ HTTP/1.1\r\n\r\n")[:13]
+    assert b"HTTP/1.0 200 " == asked(endpoint, b"GET /metrics?" + many + b" HTTP/1.1\r\n\r\n")[:13]
+    assert "" == capfd.readouterr().err
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(("application/openmetrics-text", "text/plain", "*/*")),
+    st.text(alphabet="version=escaping;,.0 1a-\u0663", max_size=30),
+)
+def test_whatever_format_is_asked_for_some_format_is_answered(kind: str, rest: str) -> None:
+    endpoint = serve_metrics(FREE_PORT, lambda: (GPU,))
+    with closing_call(endpoint):
+        accept = f"{kind}; {rest}".encode()
+        said = asked(endpoint, b"GET /metrics HTTP/1.1\r\nAccept: " + accept + b"\r\n\r\n")
+
+    assert b"HTTP/1.0 200 " == said[:13]
+    assert b"joulewise_gpu_up" in said
+
+
+@pytest.mark.parametrize("accept", ["version=abc", "version=1.0.0; escaping=none", "version=9"])
+def test_a_format_that_nobody_knows_is_answered_with_the_usual_one(
+    serve: Callable[..., MetricsEndpoint], accept: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, _, body = get(serve().url, {"Accept": f"application/openmetrics-text; {accept}"})
+
+    assert 200 == code
+    assert b"joulewise_gpu_up" in body
+    assert "" == capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("path", "code"), [("/metrics", 200), ("/", 200), ("/etc/passwd", 404)])
+def test_whoever_asks_for_the_head_alone_is_told_it_without_a_look_at_any_gpu(
+    serve: Callable[..., MetricsEndpoint], path: str, code: int
+) -> None:
+    asked_for = []
+
+    def gpus() -> tuple[ControlledGpu, ...]:
+        asked_for.append(1)
+        return (GPU,)
+
+    url = serve(gpus=gpus).url.removesuffix("/metrics")
+    answered, headers, body = get(f"{url}{path}", method="HEAD")
+
+    assert (code, b"", []) == (answered, body, asked_for)
+    assert headers["Content-Type"].startswith("text/")
 
 
 def test_who_says_nothing_is_sent_away(serve: Callable[..., MetricsEndpoint]) -> None:
@@ -240,24 +326,50 @@ def test_who_says_nothing_is_sent_away(serve: Callable[..., MetricsEndpoint]) ->
     assert 200 == get(endpoint.url)[0]
 
 
-def test_more_connections_than_a_few_are_turned_away_and_the_rest_go_on(
+def test_who_has_asked_for_nothing_is_turned_away_before_whoever_asks(
     serve: Callable[..., MetricsEndpoint],
 ) -> None:
-    endpoint, let_go = serve(), threading.Event()
+    endpoint = serve()
     with ExitStack() as stack:
-        stack.callback(let_go.set)
         crowd = [
             stack.enter_context(closing(socket.create_connection(place(endpoint), timeout=10)))
             for _ in range(MAX_CONNECTION_COUNT + 8)
         ]
-        for late in crowd[MAX_CONNECTION_COUNT:]:
-            assert b"" == late.recv(1)
-        first = crowd[0]
-        first.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        assert first.recv(12) == b"HTTP/1.0 200"
-        first.close()
 
-    assert 200 == get(endpoint.url)[0]
+        assert 200 == get(endpoint.url)[0]
+        for early in crowd[:8]:
+            assert b"" == early.recv(1)
+        last = crowd[-1]
+        last.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert last.recv(12) == b"HTTP/1.0 200"
+
+
+def test_more_questions_at_once_than_a_few_are_turned_away_and_the_rest_go_on(
+    serve: Callable[..., MetricsEndpoint],
+) -> None:
+    asked_count, all_asked, let_go = [0], threading.Semaphore(0), threading.Event()
+
+    def gpus() -> tuple[ControlledGpu, ...]:
+        asked_count[0] += 1
+        all_asked.release()
+        assert let_go.wait(10)
+        return (GPU,)
+
+    endpoint = serve(gpus=gpus)
+    with ExitStack() as stack:
+        stack.callback(let_go.set)
+        crowd = []
+        for _ in range(MAX_CONNECTION_COUNT):
+            one = stack.enter_context(closing(socket.create_connection(place(endpoint), 10)))
+            one.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert all_asked.acquire(timeout=10)
+            crowd.append(one)
+        late = stack.enter_context(closing(socket.create_connection(place(endpoint), 10)))
+        assert b"" == late.recv(1)
+        let_go.set()
+        assert {b"HTTP/1.0 200"} == {one.recv(12) for one in crowd}
+
+    assert MAX_CONNECTION_COUNT == asked_count[0]
 
 
 def test_slow_reading_holds_up_no_other_scraper(serve: Callable[..., MetricsEndpoint]) -> None:

@@ -138,7 +138,8 @@ def test_as_many_series_as_numbers_are_known(found: Sequence[ControlledGpu]) -> 
     assert sum(map(known_numbers, found)) == sum(name in numbers for name, _ in series)
     assert len(found) == len(values(series, "joulewise_gpu_up"))
     holders_seen = labels(series, "joulewise_lease_info")
-    assert sum(gpu.holder is not None for gpu in found) == len(holders_seen)
+    clients = [gpu for gpu in found if gpu.holder is not None and not gpu.is_lowered_idle]
+    assert len(clients) == len(holders_seen)
 
 
 @given(st.lists(gpus, max_size=2, unique_by=lambda gpu: gpu.uuid))
@@ -162,7 +163,7 @@ def test_a_gpu_is_told_in_base_units_with_its_holder_and_doubts() -> None:
         device="nvml:GPU-1",
         is_simulated=True,
         index=3,
-        holder=Holder(pid=4242, user="alice", command="train.py", daemon_pid=7),
+        holder=Holder(pid=4242, user="alice", command="train.py"),
         asked=OperatingPoint(sm_clock_mhz=1005, power_limit_w=300.0),
         found=KnobState(power_limit_w=700.0),
         sample=dataclasses.replace(
@@ -178,7 +179,7 @@ def test_a_gpu_is_told_in_base_units_with_its_holder_and_doubts() -> None:
     text = metrics_text(lambda: (gpu,))
 
     common = 'gpu="GPU-1",index="3",is_simulated="true"'
-    assert f'joulewise_lease_info{{command="train.py",{common},is_through_daemon="true"' in text
+    assert f'joulewise_lease_info{{command="train.py",{common},is_through_daemon="false"' in text
     shown = [
         line.replace(common, "…").replace('name="NVIDIA H100"', "…")
         for line in text.splitlines()
@@ -196,7 +197,7 @@ def test_a_gpu_is_told_in_base_units_with_its_holder_and_doubts() -> None:
             "joulewise_asked_sm_clock_hertz{…,…} 1.005e+09",
             "joulewise_asked_power_limit_watts{…,…} 300.0",
             "joulewise_found_power_limit_watts{…,…} 700.0",
-            'joulewise_lease_info{command="train.py",…,is_through_daemon="true",…,user="alice"} 1.0',
+            'joulewise_lease_info{command="train.py",…,is_through_daemon="false",…,user="alice"} 1.0',
             'joulewise_caveat{…,kind="PowerCapped",…} 1.0',
             'joulewise_clock_event_reason{…,…,reason="SwPowerCap"} 1.0',
         ]
@@ -246,6 +247,25 @@ def test_neither_process_ids_nor_long_commands_make_series_of_their_own() -> Non
         return told(dataclasses.replace(BARE, holder=holder))
 
     assert held(1, "--seed 1").keys() == held(2, "--seed 2").keys()
+
+
+def test_what_clients_of_joulewised_call_themselves_makes_no_series() -> None:
+    def held(command: str) -> Series:
+        holder = Holder(pid=1, user="alice", command=command, daemon_pid=7)
+        return told(dataclasses.replace(BARE, holder=holder))
+
+    assert held("train.py").keys() == held("4711 epochs").keys()
+    (known,) = labels(held("train.py"), "joulewise_lease_info")
+    assert ("alice", "true") == (known["user"], known["is_through_daemon"])
+
+
+def test_the_idle_policy_holds_no_lease() -> None:
+    holder = Holder(pid=7, user="joulewised", command="idle policy", is_idle_policy=True)
+    series = told(dataclasses.replace(BARE, holder=holder, is_lowered_idle=True))
+
+    assert [0.0] == values(series, "joulewise_lease_held")
+    assert [1.0] == values(series, "joulewise_lowered_idle")
+    assert [] == values(series, "joulewise_lease_info")
 
 
 def test_a_command_may_be_called_whatever_files_are() -> None:

@@ -122,7 +122,14 @@ def test_the_greatest_sm_clock_is_within(clock_mhz: int, *, is_allowed: bool) ->
     ("limit_w", "is_allowed"), [(149.9, False), (150.0, True), (300.0, True), (300.1, False)]
 )
 def test_power_limits_have_both_bounds(limit_w: float, *, is_allowed: bool) -> None:
-    policy = one(Rule(uids=frozenset({1001}), min_power_limit_w=150.0, max_power_limit_w=300.0))
+    policy = one(
+        Rule(
+            uids=frozenset({1001}),
+            is_power_limit_allowed=True,
+            min_power_limit_w=150.0,
+            max_power_limit_w=300.0,
+        )
+    )
 
     assert is_allowed == allows(policy, OperatingPoint(power_limit_w=limit_w))
 
@@ -151,6 +158,7 @@ def test_what_is_left_to_the_driver_needs_no_permission_beyond_the_gpu() -> None
         uids=frozenset({1001}),
         min_sm_clock_mhz=1005,
         max_sm_clock_mhz=1005,
+        is_power_limit_allowed=True,
         min_power_limit_w=200.0,
         max_power_limit_w=200.0,
     )
@@ -160,8 +168,18 @@ def test_what_is_left_to_the_driver_needs_no_permission_beyond_the_gpu() -> None
 
 
 def test_rules_are_a_union_and_each_is_judged_as_a_whole() -> None:
-    low_clocks = Rule(uids=frozenset({1001}), max_sm_clock_mhz=600, max_power_limit_w=150.0)
-    high_clocks = Rule(gids=frozenset({2000}), min_sm_clock_mhz=1410, min_power_limit_w=300.0)
+    low_clocks = Rule(
+        uids=frozenset({1001}),
+        is_power_limit_allowed=True,
+        max_sm_clock_mhz=600,
+        max_power_limit_w=150.0,
+    )
+    high_clocks = Rule(
+        gids=frozenset({2000}),
+        is_power_limit_allowed=True,
+        min_sm_clock_mhz=1410,
+        min_power_limit_w=300.0,
+    )
     policy = Policy(rules=(low_clocks, high_clocks))
 
     assert allows(policy, OperatingPoint(sm_clock_mhz=600, power_limit_w=150.0))
@@ -230,9 +248,28 @@ def test_a_clock_beyond_all_listed_ones_is_refused_with_the_last(clock_mhz: int,
     assert caught.value.hint == f"Near it: {near} MHz."
 
 
+def test_a_power_limit_needs_a_rule_that_allows_power_limits() -> None:
+    policy = one(Rule(uids=frozenset({1001}), min_sm_clock_mhz=600))
+
+    with pytest.raises(NotPermitted, match="rule 1 has no min_power_limit_w and no allow_power"):
+        policy.check(ALICE, GPU, OperatingPoint(power_limit_w=200.0), GRID)
+
+
+def test_a_limit_just_beyond_what_the_device_takes_is_not_shown_as_within() -> None:
+    always = Rule(uids=frozenset({1001}), is_power_limit_allowed=True)
+
+    with pytest.raises(NotSupported, match="a power limit of 99.99999 W is not one"):
+        one(always).check(ALICE, GPU, OperatingPoint(power_limit_w=99.99999), GRID)
+
+
 @pytest.mark.parametrize("limit_w", [99.9, 350.1, 5000.0, float("nan")])
 def test_a_rule_with_wider_power_bounds_than_the_board_widens_nothing(limit_w: float) -> None:
-    generous = Rule(uids=frozenset({1001}), min_power_limit_w=1.0, max_power_limit_w=10_000.0)
+    generous = Rule(
+        uids=frozenset({1001}),
+        is_power_limit_allowed=True,
+        min_power_limit_w=1.0,
+        max_power_limit_w=10_000.0,
+    )
     point = OperatingPoint(power_limit_w=100.0)
     object.__setattr__(point, "power_limit_w", limit_w)  # past the record's own check
 
@@ -242,7 +279,9 @@ def test_a_rule_with_wider_power_bounds_than_the_board_widens_nothing(limit_w: f
 
 def test_a_device_without_power_limits_or_memory_clocks_takes_none() -> None:
     bare = ClockGrid(sm_clocks_mhz=(600,), mem_clocks_mhz=())
-    policy = one(Rule(uids=frozenset({1001}), is_memory_lock_allowed=True))
+    policy = one(
+        Rule(uids=frozenset({1001}), is_memory_lock_allowed=True, is_power_limit_allowed=True)
+    )
 
     with pytest.raises(NotSupported, match="takes no power limit"):
         policy.check(ALICE, GPU, OperatingPoint(power_limit_w=200.0), bare)

@@ -96,6 +96,7 @@ def test_every_field_is_read(tmp_path: Path) -> None:
             gids=frozenset({OWN_GROUP.gr_gid, 5001}),
             gpus=("gpu-4ad1",),
             is_memory_lock_allowed=True,
+            is_power_limit_allowed=True,
             min_sm_clock_mhz=600,
             max_sm_clock_mhz=1980,
             min_mem_clock_mhz=5001,
@@ -108,7 +109,9 @@ def test_every_field_is_read(tmp_path: Path) -> None:
     assert str(tmp_path / "joulewised.toml") == policy.file
 
 
-ALWAYS = Rule(uids=frozenset({0, os.geteuid()}), is_built_in=True)
+ALWAYS = Rule(
+    uids=frozenset({0, os.geteuid()}), is_power_limit_allowed=True, is_built_in=True
+)
 
 
 @pytest.mark.parametrize(
@@ -266,12 +269,72 @@ def test_a_rule_that_names_no_gpu_is_refused(tmp_path: Path) -> None:
 def test_a_least_bound_above_the_greatest_is_refused_and_one_equal_to_it_is_not(
     tmp_path: Path, knob: str
 ) -> None:
-    rule = "[[allow]]\nusers = [0]\n"
+    rule = "[[allow]]\nusers = [0]\nallow_memory_lock = true\n"
     error = refused(tmp_path, f"{rule}min_{knob} = 601\nmax_{knob} = 600\n")
 
     assert f"allow[0].min_{knob}" == error.field
     assert f"601 is above max_{knob}, which is 600" == error.message
     assert read_policy(written(tmp_path, f"{rule}min_{knob} = 600\nmax_{knob} = 600\n")).rules
+
+
+@pytest.mark.parametrize(
+    ("lines", "field", "said"),
+    [
+        ("min_mem_clock_mhz = 405", "min_mem_clock_mhz", "allow_memory_lock"),
+        ("max_mem_clock_mhz = 405", "max_mem_clock_mhz", "allow_memory_lock"),
+        ("max_power_limit_w = 300", "max_power_limit_w", "needs a least one"),
+        (
+            "allow_power_limit = false\nmin_power_limit_w = 300",
+            "min_power_limit_w",
+            "allow_power_limit = false",
+        ),
+    ],
+)
+def test_a_bound_of_what_the_rule_does_not_open_is_refused(
+    tmp_path: Path, lines: str, field: str, said: str
+) -> None:
+    error = refused(tmp_path, f"[[allow]]\nusers = [0]\n{lines}\n")
+
+    assert f"allow[0].{field}" == error.field
+    assert said in error.message
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_allowed"),
+    [
+        ("", False),
+        ("allow_power_limit = false", False),
+        ("allow_power_limit = true", True),
+        ("min_power_limit_w = 150", True),
+        ("allow_power_limit = true\nmax_power_limit_w = 300", True),
+    ],
+)
+def test_power_limits_are_opened_by_a_least_one_or_by_themselves(
+    tmp_path: Path, lines: str, *, is_allowed: bool
+) -> None:
+    policy = read_policy(written(tmp_path, f"[[allow]]\nusers = [0]\n{lines}\n"))
+
+    assert is_allowed == policy.rules[0].is_power_limit_allowed
+
+
+@pytest.mark.parametrize(
+    ("text", "write"),
+    [
+        ("[allow]\nusers = [0]\n", "[[allow]]"),
+        ("[[allow]]\nusers = 'alice'\n", '["alice", 1001]'),
+        ("[[allow]]\nusers = [0]\ngpus = ['nvml:0']\n", '["GPU-4ad1"]'),
+        ("[daemon]\nmetrics_listen = '127.0.0.1'\n", '"127.0.0.1:9835"'),
+        ("[daemon]\nsocket = 'here'\n", '"/run/joulewise/joulewised.sock"'),
+        ("[idle]\nafter_s = 9\nsm_clock_mhz = 'low'\n", '"lowest"'),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_to_write_and_no_pattern(
+    tmp_path: Path, text: str, write: str
+) -> None:
+    error = refused(tmp_path, text)
+
+    assert write in (error.hint or "")
+    assert "regex" not in error.message
 
 
 @pytest.mark.parametrize(("key", "kind"), [("users", "user"), ("groups", "group")])

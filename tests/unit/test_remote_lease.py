@@ -7,7 +7,7 @@ import random
 import signal
 import socket
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,9 +19,13 @@ from tests.scripted_daemon import PID, ScriptedDaemon, scripted_daemon, usual_an
 from tests.watched_gpu import WatchedGpu
 
 from joulewise.control.daemon.messages import (
+    Alive,
+    Answer,
+    Applied,
     Apply,
     Beat,
     Ended,
+    Granted,
     Hello,
     Question,
     Refused,
@@ -181,14 +185,108 @@ def test_a_lease_that_ended_unnoticed_is_told_at_its_end(path: Path) -> None:
         lease.apply(LOW)
 
 
+@pytest.mark.parametrize(
+    ("is_given_back", "hint"),
+    [
+        (True, "Its clocks are given back"),
+        (False, "Its clocks are still set"),
+        (None, "Whether its clocks are given back is not known"),
+    ],
+)
+def test_clocks_are_said_to_be_given_back_only_where_the_daemon_says_so(
+    path: Path, *, is_given_back: bool | None, hint: str
+) -> None:
+    ended = encode(Ended(gpu=UUID, why="joulewised is stopping", is_given_back=is_given_back))
+    refused = encode(Refused(kind="input", message="no lease on it"))
+    with (
+        scripted_daemon(path, {Apply: lambda _: ended + refused}),
+        remote_lease(gpu(), path) as lease,
+        pytest.raises(DeviceError) as raised,
+    ):
+        lease.apply(LOW)
+    assert (raised.value.hint or "").startswith(hint)
+
+
 def test_a_daemon_that_hangs_up_ends_the_lease(path: Path) -> None:
     with (
         scripted_daemon(path, {Apply: lambda _: None}),
         remote_lease(gpu(), path) as lease,
     ):
         for _ in range(2):
-            with pytest.raises(DeviceError, match=r"lease on .* is over: joulewised went away"):
+            with pytest.raises(
+                DeviceError, match=r"lease on .* is over: joulewised went away"
+            ) as raised:
                 lease.apply(LOW)
+            assert "are given back is not known" in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [(Take, Granted(gpu="GPU-other")), (Apply, Applied(gpu="GPU-other")), (Take, Alive())],
+)
+def test_an_answer_about_another_gpu_is_none(
+    path: Path, question: type[Question], answer: Answer
+) -> None:
+    with (
+        scripted_daemon(path, {question: lambda _: encode(answer)}),
+        pytest.raises(DeviceError, match="to another question"),
+        remote_lease(gpu(), path) as lease,
+    ):
+        lease.apply(LOW)
+
+
+@pytest.mark.parametrize("beat_s", ["1e308", "-1", "0"])
+def test_a_daemon_that_wants_a_beat_at_no_time_is_refused(path: Path, beat_s: str) -> None:
+    said = f'{{"say":"welcome","version":1,"pid":1,"beat_s":{beat_s}}}\n'.encode()
+    with (
+        scripted_daemon(path, {Hello: lambda _: said}),
+        pytest.raises(DeviceError, match="joulewised answered what"),
+    ):
+        DaemonConnection(path)
+
+
+@pytest.mark.parametrize("piece", [b" ", encode(Ended(gpu="GPU-1234", why="x" * 100))])
+def test_a_daemon_that_says_things_without_end_is_given_up_in_time(
+    path: Path, piece: bytes
+) -> None:
+    ours, theirs = socket.socketpair()
+    stop = threading.Event()
+
+    def talk() -> None:
+        with suppress(OSError):
+            theirs.recv(4096)
+            theirs.sendall(encode(usual_answer(Hello(version=1))))
+            while not stop.is_set():
+                theirs.sendall(piece)
+                stop.wait(0.01)
+
+    talking = threading.Thread(target=talk)
+    talking.start()
+    with closing(theirs), closing(DaemonConnection(path, connected=ours, answer_s=0.2)) as to:
+        with pytest.raises(DeviceError, match="does not answer"):
+            to.ask(Status())
+        # What it said of a GPU that nobody took is not kept.
+        assert Ended(gpu="GPU-1234", why="joulewised does not answer") == to.ended("GPU-1234")
+        stop.set()
+        talking.join()
+
+
+def test_a_question_waits_for_no_other_ones_answer_longer_than_its_own_time(path: Path) -> None:
+    """A beat that nobody answers does not keep a lease from being released, or given up."""
+    beaten = threading.Event()
+
+    def keep_silent(_question: Question) -> bytes:
+        beaten.set()
+        return b""
+
+    with (
+        scripted_daemon(path, {Beat: keep_silent}, beat_s=0.01),
+        closing(DaemonConnection(path)) as to,
+    ):
+        to.take(UUID)
+        assert beaten.wait(PATIENCE_S)
+        with pytest.raises(DeviceError, match="does not answer"):
+            to.ask(Release(gpu=UUID), answer_s=0.05)
 
 
 def test_what_a_daemon_said_before_it_went_away_is_heard(path: Path) -> None:

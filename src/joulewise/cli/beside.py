@@ -6,13 +6,15 @@ error, where the object is the last line; a file gets the object by itself.
 
 from __future__ import annotations
 
+import io
+import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from joulewise.cli.outcome import (
@@ -59,8 +61,13 @@ def require_out(out: Path | None) -> None:
 
 def notice(caveat: Caveat) -> None:
     """Tell at once, while the command runs, what is not as asked."""
-    line = f"joulewise: {caveat.kind.value}: {caveat.seen}. {caveat.helps}"
-    stderr_console().print(visible(line), markup=False)
+    tell(f"{caveat.kind.value}: {caveat.seen}. {caveat.helps}")
+
+
+def tell(sentence: str) -> None:
+    """Tell at once, while the command runs; where nobody can be told, it goes on all the same."""
+    line = visible(f"joulewise: {sentence}")
+    _as_far_as_it_goes(lambda: stderr_console().print(line, markup=False))
 
 
 def end(
@@ -74,22 +81,70 @@ def end(
     """Tell what came of a command, and end with its exit code.
 
     Where something of ours went wrong after it had begun, that is told as well, and the exit
-    code is 1 where its own is 0.
+    code is 1 where its own is 0. The file comes first, so that it is there even where nothing
+    can be said.
     """
+    troubles = [] if trouble is None else [trouble]
+    document = _with_trouble(outcome, troubles)
+    if out is not None:
+        try:
+            write_atomically(out, _line(document))
+        except JoulewiseError as error:
+            troubles.append(error)
+            document = _with_trouble(outcome, troubles)
+    is_told = _as_far_as_it_goes(lambda: _tell_all(outcome, document, troubles, as_json=as_json))
+    is_fine = is_told and not troubles
+    raise typer.Exit(code or (0 if is_fine else EXIT_ERROR))
+
+
+def _with_trouble(outcome: Outcome, troubles: Sequence[JoulewiseError]) -> dict[str, object]:
+    """The result with the first of what went wrong; the others are notes of it."""
     document = outcome.document()
-    if trouble is not None:
-        document = {**document, **error_document(trouble)}
+    if not troubles:
+        return document
+    first, *others = troubles
+    said = error_document(first)
+    said["notes"] = [*notes_of(first), *(str(other) for other in others)]
+    return {**document, **said}
+
+
+def _line(document: dict[str, object]) -> bytes:
+    """One line of JSON; words of a command that are not Unicode get escapes."""
+    line = io.StringIO()
+    print_json(document, line)
+    return line.getvalue().encode()
+
+
+def _tell_all(
+    outcome: Outcome,
+    document: dict[str, object],
+    troubles: Sequence[JoulewiseError],
+    *,
+    as_json: bool,
+) -> None:
     if as_json:
         print_json(document, sys.stderr)
-    else:
-        console = stderr_console()
-        console.soft_wrap = False
-        outcome.render(console)
-        if trouble is not None:
-            print_error(trouble)
-    if out is not None:
-        write_atomically(out, msgspec.json.encode(document) + b"\n")
-    raise typer.Exit(code or (EXIT_ERROR if trouble is not None else 0))
+        sys.stderr.flush()
+        return
+    console = stderr_console()
+    console.soft_wrap = False
+    outcome.render(console)
+    for trouble in troubles:
+        print_error(trouble)
+
+
+def _as_far_as_it_goes(say: Callable[[], None]) -> bool:
+    """Say something on standard error; whether that worked: it may be full, or nobody reads it.
+
+    What is left in its buffer then goes nowhere, for it would spoil the exit code.
+    """
+    try:
+        say()
+    except (OSError, SystemExit):
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        return False
+    return True
 
 
 def print_error(error: JoulewiseError) -> None:

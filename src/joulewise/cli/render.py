@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
+from typing import cast
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
+from rich.segment import Segment
 from rich.table import Table
 
 from joulewise.domain.caveats import Caveat, by_gravity
@@ -57,6 +59,26 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+class _Unpadded(Table):
+    """A table whose lines end where their text does: rich fills them up with blanks."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        segments = (one for one in super().__rich_console__(console, options))
+        for line in Segment.split_lines(cast("Iterable[Segment]", segments)):
+            yield from _without_blanks_at_the_end(line)
+            yield Segment.line()
+
+
+def _without_blanks_at_the_end(line: list[Segment]) -> list[Segment]:
+    kept = list(line)
+    while kept and not kept[-1].text.strip(" "):
+        kept.pop()
+    if kept:
+        text, style, control = kept[-1]
+        kept[-1] = Segment(text.rstrip(" "), style, control)
+    return kept
+
+
 def table(
     title: str | None,
     columns: Sequence[str],
@@ -69,7 +91,9 @@ def table(
 
     The first `copied_count` columns are never broken over lines, for people copy them.
     """
-    grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    grid = _Unpadded(
+        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False
+    )
     for index, column in enumerate(columns):
         is_text = index < left_count
         grid.add_column(
@@ -86,13 +110,30 @@ def table(
 def say(console: Console, sentence: str) -> None:
     """One sentence, set apart."""
     console.print()
-    console.print(visible(sentence), markup=False, style="bold")
+    for line in sentence.splitlines():
+        _print_indented(console, line, 0, style="bold")
 
 
 def print_line(console: Console, line: str | None) -> None:
     """A line as it is, not wrapped, so that what it names can be copied; nothing for `None`."""
     if line is not None:
         console.print(visible(line), markup=False, soft_wrap=True)
+
+
+def print_wrapped(console: Console, line: str) -> None:
+    """A sentence in lines of the console's width; a command at its end on one of its own.
+
+    So it can be read, and what is to be typed can be copied: whole, and without a full stop.
+    """
+    before, colon, command = line.rpartition(": ")
+    if not colon or not command.startswith(_COMMANDS):
+        _print_indented(console, line, 0, style=None)
+        return
+    _print_indented(console, f"{before}:", 0, style=None)
+    print_line(console, f"  {command.removesuffix('.')}")
+
+
+_COMMANDS = ("nvidia-smi ", "joulewise ", "sudo ")
 
 
 def print_caveats(console: Console, caveats: Iterable[Caveat]) -> None:

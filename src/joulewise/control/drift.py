@@ -33,6 +33,7 @@ _FEWEST_COUNT = 3
 """So many readings in a row have to agree before anything is said."""
 _WINDOW_COUNT = 10
 _READ_WITHIN_RATIO = 0.01
+_FREES = {"sm_clock_mhz": "-rgc", "mem_clock_mhz": "-rmc"}
 # A GPU at rest tells nothing of a lock, so what was seen before a longer rest is old evidence.
 _LONGEST_REST_S = 5.0
 
@@ -162,7 +163,13 @@ class DriftWatch:
             self._taken_over.add(knob)
         which = "asked for" if asked_w == wanted_w else "found"
         seen = f"a power limit of {limit_w:g} W is in force, not the {wanted_w:g} W {which}"
-        return [(knob, Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=seen))]
+        limits = self._grid.power_limits
+        found_w = wanted_w if limits is None else limits.found_w
+        advice = (
+            f"Stop the other controller: nvidia-smi -pl {found_w:g} sets the limit found, where "
+            "it set it through the driver."
+        )
+        return [(knob, Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=seen, advice=advice))]
 
     def _judge_clock(
         self, clock: _Clock, read_mhz: int | None, sample: GpuSample, excused: set[str]
@@ -190,6 +197,8 @@ class DriftWatch:
                 kind=CaveatKind.FOREIGN_CONTROL,
                 seen=f"the {clock.name} runs at {clock.seen_mhz} MHz, above the {asked_mhz} MHz "
                 "that were set: somebody else has set or reset it since",
+                advice="Stop the other controller. This clock is left alone from here on; "
+                f"nvidia-smi {_FREES[clock.knob]} frees it.",
             )
         if clock.knob in self._taken_over:
             return self._foreign[clock.knob]

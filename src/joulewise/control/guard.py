@@ -18,65 +18,38 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
-from joulewise.control.guard_messages import Forget, Here, Watch, Watching, receive, send
+from joulewise.control.guard_messages import (
+    Forget,
+    GiveBack,
+    Here,
+    Packet,
+    Watch,
+    Watching,
+    receive,
+    send,
+)
+from joulewise.control.guard_port import Guard, NoGuard
 from joulewise.control.guard_program import is_open, reap, started
+from joulewise.control.lock import above_standard
 from joulewise.domain.errors import DeviceError
 from joulewise.domain.ports import GpuIdentity
+
+__all__ = ["Guard", "GuardProcess", "NoGuard"]
 
 # Opening a GPU takes seconds where the driver has to be loaded for it first.
 _PATIENCE_S = 60.0
 _ENDING_S = 5.0
 # Before a guard process is started again: one that somebody ends is followed at once, one that
 # ends again and again is not waited on by the machine.
-_PAUSES_S = (0.0, 0.0, 0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
-# So many in a row that ended before they watched anything; then it is said and given up.
+_PAUSES_S = (0.0, 0.0, 0.0, 0.1, 0.3, 1.0, 2.0, 5.0)
+# So many in a row that ended before they watched anything; then it is said, and still tried.
 _START_COUNT = 4
 _LASTING_S = 30.0
 _HINT = (
     "Without it nothing gives the clocks back should this process be killed, so none are set. "
     "joulewised needs no guard process: let an administrator start it."
 )
-
-
-class Guard(Protocol):
-    """Gives back what a dead holder left set, by its journal. Threads may share one."""
-
-    def watch(self, identity: GpuIdentity, journal: Path, lock_descriptor: int) -> None:
-        """Ask to watch a GPU that this process has just locked; does not wait."""
-        ...
-
-    def ensure(self, uuid: str) -> None:
-        """Return once this GPU is watched; cheap where it is already.
-
-        Raises DeviceError, with a hint, where no guard can be had.
-        """
-        ...
-
-    def unwatch(self, uuid: str) -> None:
-        """Forget a GPU that was given back; harmless when repeated."""
-        ...
-
-    def close(self) -> None:
-        """End it; harmless when repeated."""
-        ...
-
-
-class NoGuard:
-    """Nobody: for GPUs that end with their process, and where the next lease is soon enough."""
-
-    def watch(self, identity: GpuIdentity, journal: Path, lock_descriptor: int) -> None:
-        """Watch nothing."""
-
-    def ensure(self, uuid: str) -> None:
-        """Be content."""
-
-    def unwatch(self, uuid: str) -> None:
-        """Forget nothing."""
-
-    def close(self) -> None:
-        """End nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,13 +59,15 @@ class _Watched:
     packet: Watch
     lock_descriptor: int
     answer: Watching | None = None
+    is_to_give_back: bool = False
 
 
 class GuardProcess:
     """A process of its own that gives back what this one left set when it dies.
 
     One for all GPUs of this process, started by exec when the first is to be watched. Should it
-    die, a thread starts another at once. It is no child of this process, so that a program that
+    die, a thread starts another at once, and tries for as long as a GPU is to be watched: a
+    machine that is short of something has it again later. It is no child of this process, so that a program that
     waits for its children, or forks, meets no stranger. Linux only.
     """
 
@@ -115,6 +90,9 @@ class GuardProcess:
         self._link: socket.socket | None = None
         self._keeper: threading.Thread | None = None
         self._trouble: str | None = None
+        self._try_count = 0
+        self._failure_count = 0
+        self._is_hurried = False
         self._pid: int | None = None
         self._is_closed = False
         _ALL.add(self)
@@ -124,8 +102,17 @@ class GuardProcess:
         """The guard process that runs; `None` as long as it has not said so."""
         return self._pid
 
+    @property
+    def trouble(self) -> str | None:
+        """Why no guard process runs, where it is tried again and again to start one."""
+        with self._steps:
+            return self._trouble if self._failure_count >= _START_COUNT else None
+
     def watch(self, identity: GpuIdentity, journal: Path, lock_descriptor: int) -> None:
-        """Ask to watch a GPU that this process has just locked; does not wait."""
+        """Ask to watch a GPU that this process has just locked; does not wait.
+
+        Raises DeviceError where this process may open no more files.
+        """
         with self._steps:
             if self._is_closed:
                 raise ValueError("this guard process was closed")
@@ -136,28 +123,45 @@ class GuardProcess:
                 device=identity.spec,
                 journal=str(journal.absolute()),
             )
-            watched = _Watched(packet=packet, lock_descriptor=os.dup(lock_descriptor))
+            try:
+                copy = above_standard(os.dup(lock_descriptor))
+            except OSError as error:
+                raise DeviceError(
+                    f"no guard process can be told of the GPU: {error.strerror}", hint=_HINT
+                ) from error
+            watched = _Watched(packet=packet, lock_descriptor=copy)
             self._watched[identity.uuid] = watched
             self._ask(watched)
             self._keep_one()
 
-    def ensure(self, uuid: str) -> None:
-        """Return once this GPU is watched; some µs where it is already.
+    def ensure(self, uuid: str) -> int | None:
+        """Return once this GPU is watched, with the guard process; some µs where it is already.
 
         Raises DeviceError where there is no guard process, or it cannot open the GPU.
         """
         deadline_s = time.monotonic() + _PATIENCE_S
         with self._steps:
             self._ask_again_where_refused(uuid)
+            tried_count = self._try_count
             while not self._is_watched(uuid):
-                self._raise_trouble(uuid)
+                self._raise_trouble(uuid, tried_count)
                 self._keep_one()
+                self._hurry()
                 left_s = max(0.0, deadline_s - time.monotonic())
                 if self._keeper is not None and not self._changed.wait(left_s):
                     raise DeviceError(
                         f"the guard process did not open the GPU within {_PATIENCE_S:g} s",
                         hint=_HINT,
                     )
+            return self._pid
+
+    def give_back(self, uuid: str) -> None:
+        """Have the guard process give this GPU back now, or the next one; does not wait."""
+        with self._steps:
+            watched = self._watched.get(uuid)
+            if watched is not None:
+                watched.is_to_give_back = True
+                self._say(GiveBack(uuid=uuid))
 
     def unwatch(self, uuid: str) -> None:
         """Forget a GPU that was given back; harmless when repeated."""
@@ -166,14 +170,14 @@ class GuardProcess:
             if watched is None:
                 return
             os.close(watched.lock_descriptor)
-            if self._link is not None:
-                with contextlib.suppress(OSError):
-                    send(self._link, Forget(uuid=uuid))
+            self._say(Forget(uuid=uuid))
+            self._changed.notify_all()
 
     def close(self) -> None:
         """End the guard process, which gives back what it still watches; harmless when repeated."""
         with self._steps:
             self._is_closed = True
+            self._changed.notify_all()
             keeper = self._keeper
             if self._link is not None:
                 with contextlib.suppress(OSError):
@@ -201,13 +205,13 @@ class GuardProcess:
             return False
         return self._link is not None and is_open(self._link)
 
-    def _raise_trouble(self, uuid: str) -> None:
+    def _raise_trouble(self, uuid: str, tried_count: int) -> None:
         watched = self._watched.get(uuid)
         if watched is None:
             raise DeviceError("no guard process watches this GPU any longer", hint=_HINT)
-        if self._trouble is not None:
-            trouble, self._trouble = self._trouble, None
-            raise DeviceError(trouble, hint=_HINT)
+        # What kept the last one may be over, so that it is tried once more for whoever asks.
+        if self._failure_count >= _START_COUNT and self._try_count > tried_count:
+            raise DeviceError(str(self._trouble), hint=_HINT)
         answer = watched.answer
         if answer is not None and answer.why is not None:
             raise DeviceError(
@@ -227,10 +231,15 @@ class GuardProcess:
         return self._ask_count
 
     def _ask(self, watched: _Watched) -> None:
+        self._say(watched.packet, watched.lock_descriptor)
+        if watched.is_to_give_back:
+            self._say(GiveBack(uuid=watched.packet.uuid))
+
+    def _say(self, packet: Packet, descriptor: int | None = None) -> None:
         if self._link is not None:
             # One that is gone is noticed by who listens to it, and the next one is asked again.
             with contextlib.suppress(OSError):
-                send(self._link, watched.packet, watched.lock_descriptor)
+                send(self._link, packet, descriptor)
 
     def _keep_one(self) -> None:
         """Have a thread start the guard process, and another whenever it dies."""
@@ -240,29 +249,43 @@ class GuardProcess:
         try:
             keeper.start()
         except RuntimeError as error:
-            self._trouble = f"no thread can be started that keeps a guard process: {error}"
-            self._changed.notify_all()
+            self._failure_count = _START_COUNT - 1
+            self._tried(f"no thread can be started that keeps a guard process: {error}")
         else:
             self._keeper = keeper
 
     def _keep(self) -> None:
-        trouble, failure_count, end_count = None, 0, 0
+        end_count = 0
         while True:
             with self._steps:
-                is_given_up = failure_count == _START_COUNT
-                if not is_given_up:
-                    pause_s = _PAUSES_S[min(end_count, len(_PAUSES_S) - 1)]
-                    self._changed.wait_for(self._is_idle, pause_s)
-                if is_given_up or self._is_idle():
-                    self._keeper = None
-                    self._trouble = trouble if failure_count else None
+                pause_s = _PAUSES_S[min(end_count, len(_PAUSES_S) - 1)]
+                self._changed.wait_for(self._is_awaited, pause_s)
+                self._is_hurried = False
+                if self._is_idle():
+                    self._keeper, self._failure_count = None, 0
                     self._changed.notify_all()
                     return
             began_s = time.monotonic()
             has_watched, trouble = self._run_one()
-            failure_count = 0 if has_watched else failure_count + 1
             is_lasting = has_watched and time.monotonic() - began_s >= _LASTING_S
             end_count = 0 if is_lasting else end_count + 1
+            with self._steps:
+                self._tried(None if has_watched else trouble)
+
+    def _tried(self, trouble: str | None) -> None:
+        """One more has ended; with the trouble, where it ended before it watched anything."""
+        self._try_count += 1
+        self._failure_count = 0 if trouble is None else self._failure_count + 1
+        self._trouble = trouble
+        self._changed.notify_all()
+
+    def _hurry(self) -> None:
+        """Do not let somebody wait for a pause that may be long by now."""
+        self._is_hurried = self._failure_count >= _START_COUNT
+        self._changed.notify_all()
+
+    def _is_awaited(self) -> bool:
+        return self._is_hurried or self._is_idle()
 
     def _is_idle(self) -> bool:
         return self._is_closed or not self._watched
@@ -339,6 +362,7 @@ class GuardProcess:
         if isinstance(packet, Here):
             self._pid = packet.pid
         elif isinstance(packet, Watching):
+            self._failure_count = 0
             for watched in self._watched.values():
                 if watched.packet.ask_count == packet.ask_count:
                     watched.answer = packet

@@ -8,22 +8,32 @@ system is asked for the client's death as well.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from joulewise.control.guard_messages import Forget, Here, Watch, Watching, receive, send
+from joulewise.control.guard_messages import (
+    Forget,
+    GiveBack,
+    Here,
+    Watch,
+    Watching,
+    receive,
+    send,
+)
 from joulewise.control.holder import is_alive
 from joulewise.control.journal import is_left, replay
-from joulewise.control.lock import name_guard, unlock
-from joulewise.control.state import remove_half_written
+from joulewise.control.lock import FileLock, is_in_place, name_guard, unlock
+from joulewise.control.state import JOURNAL_SUFFIX, LOCK_SUFFIX, remove_half_written
+from joulewise.domain.control import Holder
 from joulewise.domain.errors import JoulewiseError
 from joulewise.domain.ports import Gpu
 from joulewise.store.lock import lock_exclusively
@@ -99,22 +109,42 @@ class _Watched:
             send(link, Watching(ask_count=self._packet.ask_count, why=why, hint=hint))
 
     def forget(self) -> None:
-        """Close the copy of the locked file: the client gave the GPU back by itself."""
+        """Close the copy of the locked file: the GPU is given back."""
         os.close(self._lock_descriptor)
 
     def give_back(self, client_pid: int) -> None:
         """Undo the journal under the client's own lock, again and again for a minute."""
-        # The client let go at its end, and somebody else holds the GPU: all of it is theirs now.
-        if not lock_exclusively(self._lock_descriptor):
-            return
         journal = Path(self._packet.journal)
+        # Where the client let go, and somebody else holds the GPU, all of it is theirs now.
+        try:
+            with contextlib.suppress(JoulewiseError), self._locked(journal, client_pid) as is_ours:
+                if is_ours and is_left(journal):
+                    self._undo(journal)
+                if is_ours:
+                    remove_half_written(journal)
+        finally:
+            self.forget()
+
+    @contextlib.contextmanager
+    def _locked(self, journal: Path, client_pid: int) -> Iterator[bool]:
+        """Have the client's own lock, and that of today where somebody removed the former.
+
+        Raises BusyError where another one has the latter, and InputError where it cannot be had.
+        """
+        if not lock_exclusively(self._lock_descriptor):
+            yield False
+            return
+        lock_file = journal.with_name(f"{journal.name.removesuffix(JOURNAL_SUFFIX)}{LOCK_SUFFIX}")
+        today = FileLock(lock_file)
         try:
             if is_left(journal):
                 with contextlib.suppress(OSError):
                     name_guard(self._lock_descriptor, client_pid)
-                self._undo(journal)
-            remove_half_written(journal)
+                if not is_in_place(self._lock_descriptor, lock_file):
+                    today.acquire("the GPU", Holder(pid=client_pid))
+            yield True
         finally:
+            today.release()
             unlock(self._lock_descriptor)
 
     def _undo(self, journal: Path) -> None:
@@ -128,6 +158,16 @@ class _Watched:
                 self._gpus.drop(self._packet.device)
             else:
                 return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Charge:
+    """What a guard process looks after: its client, and the GPUs that it watches or gives back."""
+
+    client: _Client
+    gpus: _OpenGpus
+    watched: dict[str, _Watched] = field(default_factory=dict)
+    giving_back: list[threading.Thread] = field(default_factory=list)
 
 
 def run_guard(arguments: Sequence[str], open_gpu: OpenGpu) -> NoReturn:
@@ -145,25 +185,25 @@ def run_guard(arguments: Sequence[str], open_gpu: OpenGpu) -> NoReturn:
     with client.link:
         with contextlib.suppress(OSError):
             send(client.link, Here(pid=os.getpid()))
-        watched: dict[str, _Watched] = {}
-        _guard(client, watched, _OpenGpus(open_gpu))
-        _give_back_all(list(watched.values()), client.pid)
+        charge = _Charge(client=client, gpus=_OpenGpus(open_gpu))
+        _guard(charge)
+        _join(charge.giving_back, _given_back_by_threads(charge.watched.values(), client.pid))
     os._exit(0)
 
 
-def _guard(client: _Client, watched: dict[str, _Watched], gpus: _OpenGpus) -> None:
+def _guard(charge: _Charge) -> None:
     """Watch until the client is gone.
 
     Whatever comes up ends in giving back where the client is gone, and else in the end of this
     process: the client lives, holds what it set, and starts another.
     """
     try:
-        while _wait(client):
-            if not _hear(client, watched, gpus):
+        while _wait(charge.client):
+            if not _hear(charge):
                 break
-        _hear_the_rest(client, watched, gpus)
+        _hear_the_rest(charge)
     except Exception:  # noqa: BLE001 - nobody is there to be told
-        if not _is_gone(client):
+        if not _is_gone(charge.client):
             os._exit(1)
 
 
@@ -209,15 +249,16 @@ def _poll_period_ms(client: _Client) -> float | None:
     return _LOOK_AGAIN_S * 1000 if client.pid_descriptor is None else None
 
 
-def _hear_the_rest(client: _Client, watched: dict[str, _Watched], gpus: _OpenGpus) -> None:
+def _hear_the_rest(charge: _Charge) -> None:
     """What the client said before it died, a GPU given back at the very end perhaps."""
     with contextlib.suppress(BlockingIOError):
-        while _hear(client, watched, gpus):
+        while _hear(charge):
             pass
 
 
-def _hear(client: _Client, watched: dict[str, _Watched], gpus: _OpenGpus) -> bool:
+def _hear(charge: _Charge) -> bool:
     """Take one packet; whether there was one. Raises BlockingIOError where none has come."""
+    client, watched = charge.client, charge.watched
     try:
         packet, descriptor = receive(client.link, waits=False)
     except BlockingIOError:
@@ -227,23 +268,30 @@ def _hear(client: _Client, watched: dict[str, _Watched], gpus: _OpenGpus) -> boo
     if isinstance(packet, Forget | Watch) and packet.uuid in watched:
         watched.pop(packet.uuid).forget()
     if isinstance(packet, Watch) and descriptor is not None:
-        watched[packet.uuid] = _Watched(packet, descriptor, gpus)
+        watched[packet.uuid] = _Watched(packet, descriptor, charge.gpus)
         watched[packet.uuid].begin(client.link)
+    if isinstance(packet, GiveBack) and packet.uuid in watched:
+        one = watched.pop(packet.uuid)
+        charge.giving_back.extend(_given_back_by_threads([one], client.pid))
     return packet is not None
 
 
-def _give_back_all(watched: Sequence[_Watched], client_pid: int) -> None:
+def _given_back_by_threads(watched: Iterable[_Watched], client_pid: int) -> list[threading.Thread]:
     """All GPUs at once: one that does not answer must not keep the others."""
-    threads = [
-        threading.Thread(target=one.give_back, args=(client_pid,), daemon=True) for one in watched
-    ]
-    for one, thread in zip(watched, threads, strict=True):
+    threads = []
+    for one in watched:
+        thread = threading.Thread(target=one.give_back, args=(client_pid,), daemon=True)
         try:
             thread.start()
         except RuntimeError:
             # No more threads are to be had here: one after the other, then.
             with contextlib.suppress(Exception):
                 one.give_back(client_pid)
-    for thread in threads:
-        if thread.ident is not None:
-            thread.join()
+        else:
+            threads.append(thread)
+    return threads
+
+
+def _join(*threads: Iterable[threading.Thread]) -> None:
+    for thread in itertools.chain(*threads):
+        thread.join()

@@ -1,6 +1,7 @@
 """What a process and its guard process say to each other: one JSON object a packet.
 
-The process asks to watch a GPU, with the open lock file beside the packet, or to forget one. The
+The process asks to watch a GPU, with the open lock file beside the packet, to forget one, or to
+give one back that it could not give back by itself. The
 guard process says that it is there, and which of what it was asked it watches or cannot.
 """
 
@@ -33,6 +34,13 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GiveBack:
+    """Do now what is done at the end of the process: it let go of this GPU, and could not."""
+
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
     """The guard process runs."""
 
@@ -50,8 +58,10 @@ class Watching:
 
 _INT_BYTES = array("i").itemsize
 
-Packet = Watch | Forget | Here | Watching
-_KINDS: dict[str, type[Packet]] = {kind.__name__: kind for kind in (Watch, Forget, Here, Watching)}
+Packet = Watch | Forget | GiveBack | Here | Watching
+_KINDS: dict[str, type[Packet]] = {
+    kind.__name__: kind for kind in (Watch, Forget, GiveBack, Here, Watching)
+}
 
 
 def send(link: socket.socket, packet: Packet, descriptor: int | None = None) -> None:

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
+from joulewise.control.lock import above_standard
+
 
 def started(
     command: Sequence[str], environment: Mapping[str, str] | None
@@ -19,7 +21,7 @@ def started(
     It has its own session, no terminal and nothing else that this process has open. Raises
     OSError.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = map(_above_standard, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
     with theirs:
         pid_descriptor = _own_pid_descriptor()
         passed = [theirs.fileno(), *([] if pid_descriptor is None else [pid_descriptor])]
@@ -44,12 +46,17 @@ def started(
     return process, ours
 
 
+def _above_standard(link: socket.socket) -> socket.socket:
+    """Where the streams of this process are closed, those of the new one would take its place."""
+    return socket.socket(fileno=above_standard(link.detach()))
+
+
 def _own_pid_descriptor() -> int | None:
     """What tells of this process's end, whoever its parent is; `None` before Linux 5.3."""
     if sys.platform != "linux":
         return None
     with contextlib.suppress(OSError):
-        return os.pidfd_open(os.getpid())
+        return above_standard(os.pidfd_open(os.getpid()))
     return None
 
 

@@ -14,10 +14,11 @@ import json
 import math
 import os
 import stat
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from joulewise.control.holder import is_marked_alive
 from joulewise.control.state import unusable
 from joulewise.domain.errors import BusyError, DeviceError
 from joulewise.domain.points import CLOCK_KNOBS, KNOBS, KnobState, OperatingPoint, Touched
@@ -43,7 +44,8 @@ class JournalEntry:
 
     `found` is what could be read back of the knobs before the power limit was touched; `None`:
     it was not, or not known. `asked_limits_w` are all power limits that may have been set since;
-    `None`: an older joulewise did not tell.
+    `None`: an older joulewise did not tell. `author` is the process that sets clocks, and `lock`
+    the lock file that it holds, each told apart from all others: `None` where nothing tells.
     """
 
     device: str
@@ -53,6 +55,8 @@ class JournalEntry:
     touched: tuple[str, ...] = ()
     found: KnobState | None = None
     asked_limits_w: tuple[float, ...] | None = ()
+    author: str | None = None
+    lock: str | None = None
     schema_version: int = SCHEMA_VERSION
 
     @property
@@ -93,6 +97,8 @@ def write_journal(path: Path, entry: JournalEntry) -> None:
             "touched": list(entry.touched),
             "found": None if entry.found is None else asdict(entry.found),
             "asked_limits_w": None if entry.asked_limits_w is None else list(entry.asked_limits_w),
+            "author": entry.author,
+            "lock": entry.lock,
         },
         indent=1,
     )
@@ -127,19 +133,45 @@ def _both(path: Path) -> tuple[Path, Path]:
 
 def _read_one(path: Path) -> JournalEntry | None:
     try:
-        fields = json.loads(_content(path))
-        return JournalEntry(
-            schema_version=int(fields["schema_version"]),
-            device=str(fields["device"]),
-            device_name=str(fields["device_name"]),
-            uuid=str(fields["uuid"]),
-            holder=str(fields["holder"]),
-            touched=tuple(str(knob) for knob in fields["touched"]),
-            found=_found(fields.get("found")),
-            asked_limits_w=_limits_w(fields.get("asked_limits_w")),
-        )
+        return _entry(json.loads(_content(path)))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+    except OverflowError:
+        # Of a number with hundreds of digits.
+        return None
+
+
+def _entry(fields: Mapping[str, object]) -> JournalEntry:
+    """Raises ValueError and its like for what no joulewise of this version has written."""
+    if type(fields["schema_version"]) is not int or fields["schema_version"] != SCHEMA_VERSION:
+        raise ValueError("another version")
+    touched, found = _knobs(fields["touched"]), _found(fields.get("found"))
+    if "power_limit_w" in touched and (found is None or found.power_limit_w is None):
+        raise ValueError("a power limit, and nothing to put it back to")
+    return JournalEntry(
+        device=_text(fields["device"]),
+        device_name=_text(fields["device_name"]),
+        uuid=_text(fields["uuid"]),
+        holder=_text(fields["holder"]),
+        touched=touched,
+        found=found,
+        asked_limits_w=_limits_w(fields.get("asked_limits_w")),
+        author=None if fields.get("author") is None else _text(fields["author"]),
+        lock=None if fields.get("lock") is None else _text(fields["lock"]),
+    )
+
+
+def _text(told: object) -> str:
+    if not isinstance(told, str):
+        raise ValueError(f"{told!r} is no text")
+    return told
+
+
+def _knobs(told: object) -> tuple[str, ...]:
+    """A knob that is not known could not be given back, and no journal is of none."""
+    if not isinstance(told, list) or not told or not set(told).issubset(KNOBS):
+        raise ValueError(f"{told!r} are no knobs")
+    return tuple(told)
 
 
 def _content(path: Path) -> bytes:
@@ -158,16 +190,22 @@ def _content(path: Path) -> bytes:
         return file.read(_LARGEST_BYTES)
 
 
-def _found(fields: Mapping[str, float | None] | None) -> KnobState | None:
+def _found(fields: object) -> KnobState | None:
     """What was found; `None` where the journal does not say."""
     if fields is None:
         return None
+    if not isinstance(fields, dict):
+        raise ValueError(f"{fields!r} is nothing that was found")
     limit_w = fields["power_limit_w"]
     return KnobState() if limit_w is None else KnobState(power_limit_w=_limit_w(limit_w))
 
 
-def _limits_w(listed: Sequence[float] | None) -> tuple[float, ...] | None:
-    return None if listed is None else tuple(_limit_w(one) for one in listed)
+def _limits_w(listed: object) -> tuple[float, ...] | None:
+    if listed is None:
+        return None
+    if not isinstance(listed, list):
+        raise ValueError(f"{listed!r} are no power limits")
+    return tuple(_limit_w(one) for one in listed)
 
 
 def _limit_w(limit_w: float) -> float:
@@ -180,10 +218,23 @@ def delete_journal(path: Path) -> None:
     """Forget it; harmless when repeated. Raises InputError where it cannot be removed."""
     try:
         for one in reversed(_both(path)):
-            one.unlink(missing_ok=True)
+            if one.is_dir() and not one.is_symlink():
+                one.replace(_free_name(path))
+            else:
+                one.unlink(missing_ok=True)
         sync_folder(path.parent)
+    except FileNotFoundError:
+        # With all of its folder.
+        return
     except OSError as error:
         raise unusable(path, error) from error
+
+
+def _free_name(path: Path) -> Path:
+    """Where something is put aside that stands in the place of a journal; told of by its first."""
+    first = damaged_journal(path)
+    others = (first.with_name(f"{first.name}.{count}") for count in range(2, 1000))
+    return next((one for one in (first, *others) if not os.path.lexists(one)), first)
 
 
 def check_given_back(gpu: Gpu, left: Touched) -> None:
@@ -220,7 +271,7 @@ def still_set(entry: JournalEntry | None, path: Path) -> str:
 
     `None` is a journal that cannot be read.
     """
-    if entry is None:
+    if entry is None or not entry.touched:
         what, device, options = "Clocks", "a GPU", ["-rgc", "-rmc"]
     else:
         knobs = [knob for knob in KNOBS if knob in entry.touched]
@@ -253,6 +304,9 @@ def replay(path: Path, gpu: Gpu) -> bool:
     if not is_left(path):
         return False
     entry = read_journal(path)
+    if entry is not None and entry.uuid != gpu.identity.uuid:
+        # Somebody copied or renamed it: what it says is no matter of this GPU.
+        entry = None
     left = _ALL_CLOCKS if entry is None else entry.left
     try:
         if left.knobs:
@@ -265,9 +319,26 @@ def replay(path: Path, gpu: Gpu) -> bool:
         raise
     if entry is None and not gpu.identity.is_in_process:
         with contextlib.suppress(OSError):
-            path.replace(damaged_journal(path))
+            path.replace(_free_name(path))
     delete_journal(path)
     return True
+
+
+def refuse_living_author(path: Path, lock: str) -> None:
+    """See that whoever wrote this journal is gone, or has let go of the lock.
+
+    Only under the GPU's lock, which is this file. Where the journal names another one, that was
+    removed under its holder, who may still live and set clocks. Raises BusyError.
+    """
+    entry = read_journal(path)
+    if entry is None or entry.author is None or entry.lock == lock:
+        return
+    if is_marked_alive(entry.author):
+        raise BusyError(
+            f"{entry.device_name} is held by {entry.holder}, whose lock file somebody removed",
+            file=str(path),
+            hint="Wait until it ends, or end it; one process at a time may set clocks.",
+        )
 
 
 def damage(path: Path) -> str | None:
@@ -278,7 +349,10 @@ def damage(path: Path) -> str | None:
     kept = damaged_journal(path)
     if not os.path.lexists(kept):
         return None
-    return _left_open(f"It is kept as {kept}: joulewise restore tells this once and puts it aside.")
+    return _left_open(
+        _what_is_wrong(kept),
+        f"It is kept as {kept}: joulewise restore tells this once and puts it aside.",
+    )
 
 
 def tell_damage(path: Path) -> str | None:
@@ -287,16 +361,30 @@ def tell_damage(path: Path) -> str | None:
     if not os.path.lexists(kept):
         return None
     told = kept.with_name(f"{kept.name}{_TOLD_SUFFIX}")
+    what = _what_is_wrong(kept)
     try:
         kept.replace(told)
     except OSError:
-        return damage(path)
-    return _left_open(f"It is kept as {told}, and nothing looks at it any more.")
+        # Something else stands there, a folder perhaps; what is told of now is told of once.
+        told = _free_name(path)
+        try:
+            kept.replace(told)
+        except OSError:
+            return damage(path)
+    return _left_open(what, f"It is kept as {told}, and nothing looks at it any more.")
 
 
-def _left_open(kept: str) -> str:
+def _left_open(what: str, kept: str) -> str:
     return (
-        "A journal of what was set could not be read. The clocks were given back, but a power "
-        "limit may still be lowered: nvidia-smi -q -d POWER shows it, and nvidia-smi -pl WATTS "
+        f"{what}. The clocks were given back, but a power limit may still be lowered: "
+        "nvidia-smi -q -d POWER shows it, and nvidia-smi -pl WATTS "
         f"sets it. {kept}"
     )
+
+
+def _what_is_wrong(kept: Path) -> str:
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        version = json.loads(_content(kept))["schema_version"]
+        if type(version) is int and version > SCHEMA_VERSION:
+            return "A journal of what was set is of a newer joulewise"
+    return "A journal of what was set could not be read"

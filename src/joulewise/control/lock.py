@@ -7,6 +7,7 @@ between the death of a holder and the giving back of its clocks nobody else gets
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import stat
@@ -28,6 +29,7 @@ _LONGEST_NAME_BYTES = 4096
 _LONGEST_PART_BYTES = 256
 _UNKNOWN = "another process"
 _OWN_MODE = 0o600
+_LAST_STANDARD = 2
 # A guard process gives back within a second; a living holder is not waited for.
 _GIVING_BACK_S = 3.0
 # Between taking a lock and writing its name nobody is named.
@@ -48,18 +50,26 @@ class NamedHolder:
 
     `holder` is whose clocks are set, `None` where the file does not say so in a way that is
     understood, as that of an older joulewise. `pid` is the process that the lock ends with: the
-    daemon of a holder that is leased through one, or a guard process.
+    daemon of a holder that is leased through one, or a guard process. `guard_pid` is the guard
+    process of a holder, where it has said that it watches.
     """
 
     holder: Holder | None = None
     pid: int | None = None
     kind: Kind = Kind.HOLDER
+    guard_pid: int | None = None
 
     @property
     def text(self) -> str:
         """As errors name it."""
         name = _UNKNOWN if self.holder is None else self.holder.text
         return f"the guard of {name}" if self.is_giving_back else name
+
+    @property
+    def giver_pid(self) -> int | None:
+        """The guard process that gives back now, where it is known and lives."""
+        pid = self.pid if self.kind is Kind.GUARD else self.guard_pid
+        return pid if pid is not None and self.is_giving_back and is_alive(pid) else None
 
     @property
     def is_dead(self) -> bool:
@@ -83,6 +93,8 @@ class FileLock:
         self._path = path
         self._is_kept = is_kept
         self._descriptor: int | None = None
+        self._holder: Holder | None = None
+        self._guard_pid: int | None = None
 
     @property
     def descriptor(self) -> int:
@@ -99,17 +111,48 @@ class FileLock:
 
         Raises:
             BusyError: another holder has it; the message names it.
-            InputError: the file cannot be opened.
+            InputError: the file cannot be opened, or nothing can be written there.
         """
-        descriptor = open_lock(self._path)
-        try:
-            _lock_or_wait(descriptor, self._path, what)
-            name_holder(descriptor, holder)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        self._descriptor = descriptor
+        self._descriptor = self._locked(what, holder)
+        self._holder, self._guard_pid = holder, None
         _HELD.add(self)
+
+    def _locked(self, what: str, holder: Holder) -> int:
+        while True:
+            descriptor = open_lock(self._path)
+            try:
+                _lock_or_wait(descriptor, self._path, what)
+                # Whoever let go may have removed the file, and others meet at the new one.
+                if is_in_place(descriptor, self._path):
+                    name_holder(descriptor, holder)
+                    return descriptor
+                os.close(descriptor)
+            except OSError as error:
+                os.close(descriptor)
+                raise unusable(self._path, error) from error
+            except BaseException:
+                os.close(descriptor)
+                raise
+
+    @property
+    def mark(self) -> str:
+        """What tells this very file from one that takes its place; only while it is locked."""
+        return mark_of_file(self.descriptor)
+
+    def successor(self) -> NamedHolder | None:
+        """Who has the lock at this path where that is another file by now; `None`: nobody else.
+
+        Somebody removed the file under its holder, and the next one made another.
+        """
+        return None if is_in_place(self.descriptor, self._path) else holder_at(self._path)
+
+    def tell_guard(self, guard_pid: int | None) -> None:
+        """Name the guard process that watches, for those whom it would keep waiting."""
+        if self._holder is None or guard_pid in {None, self._guard_pid}:
+            return
+        with contextlib.suppress(OSError):
+            name_holder(self.descriptor, self._holder, guard_pid)
+            self._guard_pid = guard_pid
 
     def release(self) -> None:
         """Drop the lock; harmless when repeated."""
@@ -117,10 +160,16 @@ class FileLock:
             return
         descriptor, self._descriptor = self._descriptor, None
         _HELD.discard(self)
+        if not self._is_kept and os.name == "posix":
+            # Whoever waits for it sees that it is gone, and makes another.
+            with contextlib.suppress(OSError):
+                self._path.unlink()
         unlock(descriptor)
         os.close(descriptor)
-        if not self._is_kept:
-            self._path.unlink(missing_ok=True)
+        if not self._is_kept and os.name != "posix":
+            # An open file cannot be removed there.
+            with contextlib.suppress(OSError):
+                self._path.unlink()
 
     def forget_in_child(self) -> None:
         """Close a forked child's copy: the lock is its parent's, and ends with that."""
@@ -149,7 +198,7 @@ def open_lock(path: Path) -> int:
     """
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
-        descriptor = os.open(path, flags, _OWN_MODE)
+        descriptor = above_standard(os.open(path, flags, _OWN_MODE))
     except OSError as error:
         raise unusable(path, error) from error
     found = os.fstat(descriptor)
@@ -158,6 +207,37 @@ def open_lock(path: Path) -> int:
         return descriptor
     os.close(descriptor)
     raise InputError("a lock is a plain file, and this is none", file=str(path), hint="Remove it.")
+
+
+def above_standard(descriptor: int) -> int:
+    """The same open file under a number that no standard stream ever takes.
+
+    A program that closed its streams gets their numbers for what it opens next, and loses that
+    to whatever is started with streams of its own. Raises OSError; then it is closed.
+    """
+    if os.name != "posix" or descriptor > _LAST_STANDARD:
+        return descriptor
+    import fcntl  # noqa: PLC0415 - Unix only
+
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _LAST_STANDARD + 1)
+    finally:
+        os.close(descriptor)
+
+
+def mark_of_file(descriptor: int) -> str:
+    """What tells this very file from all others, as long as somebody has it open."""
+    found = os.fstat(descriptor)
+    return f"{found.st_dev}:{found.st_ino}"
+
+
+def is_in_place(descriptor: int, path: Path) -> bool:
+    """Whether this open file is still the one at that path."""
+    try:
+        found = path.stat(follow_symlinks=False)
+    except OSError:
+        return False
+    return os.path.samestat(found, os.fstat(descriptor))
 
 
 def _keep_to_owner(descriptor: int, found: os.stat_result) -> None:
@@ -169,9 +249,9 @@ def _keep_to_owner(descriptor: int, found: os.stat_result) -> None:
             os.fchmod(descriptor, _OWN_MODE)
 
 
-def name_holder(descriptor: int, holder: Holder) -> None:
-    """Write who holds a locked file, for those who find it locked."""
-    _write_name(descriptor, holder, Kind.HOLDER)
+def name_holder(descriptor: int, holder: Holder, guard_pid: int | None = None) -> None:
+    """Write who holds a locked file, and who watches, for those who find it locked."""
+    _write_name(descriptor, holder, Kind.HOLDER, guard_pid)
 
 
 def name_guard(descriptor: int, client_pid: int) -> None:
@@ -181,7 +261,9 @@ def name_guard(descriptor: int, client_pid: int) -> None:
     _write_name(descriptor, holder or Holder(pid=client_pid), Kind.GUARD)
 
 
-def _write_name(descriptor: int, holder: Holder, kind: Kind) -> None:
+def _write_name(
+    descriptor: int, holder: Holder, kind: Kind, guard_pid: int | None = None
+) -> None:
     """One line of JSON; the file is at no moment empty, and its first line always whole."""
     fields = {
         **asdict(holder),
@@ -190,10 +272,12 @@ def _write_name(descriptor: int, holder: Holder, kind: Kind) -> None:
         "kind": kind.value,
         # The process that the lock ends with is not always the one that sets clocks.
         "lock_pid": os.getpid(),
+        **({} if guard_pid is None else {"guard_pid": guard_pid}),
     }
     line = f"{json.dumps(fields)}\n".encode()
     os.lseek(descriptor, 0, os.SEEK_SET)
-    os.write(descriptor, line)
+    if os.write(descriptor, line) < len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     os.ftruncate(descriptor, len(line))
 
 
@@ -219,7 +303,12 @@ def named_holder(descriptor: int) -> NamedHolder | None:
             daemon_pid=None if fields["daemon_pid"] is None else _pid(fields["daemon_pid"]),
             is_idle_policy=fields["is_idle_policy"] is True,
         )
-        return NamedHolder(holder=holder, pid=_pid(fields["lock_pid"]), kind=Kind(fields["kind"]))
+        return NamedHolder(
+            holder=holder,
+            pid=_pid(fields["lock_pid"]),
+            kind=Kind(fields["kind"]),
+            guard_pid=None if fields.get("guard_pid") is None else _pid(fields["guard_pid"]),
+        )
     except (ValueError, TypeError, KeyError, RecursionError):
         # An older joulewise wrote words.
         return NamedHolder()
@@ -262,7 +351,8 @@ def unlock(descriptor: int) -> None:
     Windows has no such copies, and drops the lock when the file is closed.
     """
     # An emptied file names nobody, where the next holder has not written its name yet.
-    os.ftruncate(descriptor, 0)
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
     if sys.platform != "win32":
         import fcntl  # noqa: PLC0415 - Unix only
 
@@ -285,10 +375,14 @@ def _lock_or_wait(descriptor: int, path: Path, what: str) -> None:
 
 def _busy(what: str, named: NamedHolder | None, path: Path) -> BusyError:
     if named is not None and named.is_giving_back:
+        giver_pid = named.giver_pid
+        is_named = "" if giver_pid is None else f", process {giver_pid}"
+        stuck = "" if giver_pid is None else f" If it does not end, end process {giver_pid}."
         return BusyError(
-            f"{what} is being given back by {named.text}",
+            f"{what} is being given back by {named.text}{is_named}",
             file=str(path),
-            hint="It tries for a minute; try again then. joulewise restore tells what is left.",
+            hint="It tries for a minute; try again then. joulewise restore tells what is left."
+            f"{stuck}",
         )
     return BusyError(
         f"{what} is held by {_UNKNOWN if named is None else named.text}",

@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+
+from msgspec import structs
 
 from joulewise.control.daemon.messages import (
     PROTOCOL_VERSION,
@@ -31,7 +34,9 @@ from joulewise.control.daemon.messages import (
     encode,
     error_of,
     parse_answer,
+    shown,
 )
+from joulewise.control.daemon_lines import DaemonLines
 from joulewise.control.daemon_socket import LOOK_AT_LOG, connected_socket, required_socket
 from joulewise.control.holder import this_process
 from joulewise.control.signals import SignalGuard
@@ -40,10 +45,16 @@ from joulewise.domain.points import OperatingPoint
 from joulewise.domain.ports import FoundKeeper, GpuIdentity, Lease, WatchedGpu
 
 _ANSWER_S = 30.0
-# How long a daemon that was left in the middle of a question has to give the clocks back.
+# How long a daemon may take to give the clocks back, and one that was left in the middle of a
+# question; signals wait for so long.
 _FAREWELL_S = 3.0
-_LONGEST_ANSWER_BYTES = 1 << 20
-_CHUNK_BYTES = 1 << 16
+_SHORTEST_BEAT_S = 0.001
+_SILENT = "joulewised does not answer"
+_LONGEST_REASON_COUNT = 500
+_MAYBE_SET = (
+    "Whether its clocks are given back is not known: joulewise status tells, and root gives them "
+    "back with joulewise restore."
+)
 _LONGEST_PROGRAM_COUNT = 200
 
 
@@ -76,25 +87,28 @@ class DaemonConnection:
         self._path = path
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._received = bytearray()
-        self._ended: dict[str, str] = {}
+        self._answer_s = answer_s
+        self._taken: set[str] = set()
+        self._ended: dict[str, Ended] = {}
         self._lost: str | None = None
         self._closing = threading.Event()
         self._beating: threading.Thread | None = None
-        self._socket = required_socket(path) if connected is None else connected
+        self._lines = DaemonLines(required_socket(path) if connected is None else connected)
         try:
-            self._socket.settimeout(answer_s)
             self.welcome = self._hello(program or this_process().command or "python")
         except BaseException:
-            self._socket.close()
+            self._lines.close()
             raise
         _connections.add(self)
 
     def take(self, gpu: str) -> Granted:
         """Take the lease on the GPU with this UUID. Raises BusyError, NotPermitted, DeviceError."""
+        self._taken.add(gpu)
         answer = self.ask(Take(gpu=gpu))
-        if not isinstance(answer, Granted):
+        if not isinstance(answer, Granted) or answer.gpu != gpu:
+            self._give_up("joulewised answered out of turn")
             raise _out_of_turn(answer)
+        # What it said of an earlier lease on this GPU does not count for this one.
         self._ended.pop(gpu, None)
         if self._beating is None:
             beating = threading.Thread(target=self._beat, name="joulewise lease", daemon=True)
@@ -102,8 +116,8 @@ class DaemonConnection:
             beating.start()
         return answer
 
-    def ask(self, question: Question) -> AnyAnswer:
-        """Ask one question and wait for its answer.
+    def ask(self, question: Question, *, answer_s: float | None = None) -> AnyAnswer:
+        """Ask one question and wait for its answer, `answer_s` long; `None`: as usual.
 
         Raises what the daemon refuses with; DeviceError where it went away or does not answer,
         and in a forked child: the connection is its parent's.
@@ -113,38 +127,56 @@ class DaemonConnection:
                 f"this connection to joulewised belongs to process {self._pid}",
                 hint="Set clocks in the process that took the lease.",
             )
-        with self._lock:
-            if self._lost is not None:
-                raise self._lost_error()
-            try:
-                self._send(encode(question))
-                answer = self._answer()
-            except OSError as error:
-                self._give_up(_reason(error))
-                raise self._lost_error() from error
-            except BaseException as error:
-                self._give_up(f"{type(error).__name__} came while joulewised had to answer")
-                raise
+        deadline_s = time.monotonic() + (self._answer_s if answer_s is None else answer_s)
+        # Another thread's question may be the one that is not answered.
+        if not self._lock.acquire(timeout=max(0.0, deadline_s - time.monotonic())):
+            self._give_up(_SILENT)
+            raise self._lost_error()
+        try:
+            answer = self._asked(question, deadline_s)
+        finally:
+            self._lock.release()
         if isinstance(answer, Refused):
             raise error_of(answer)
         return answer
 
-    def why_ended(self, gpu: str) -> str | None:
+    def _asked(self, question: Question, deadline_s: float) -> AnyAnswer:
+        if self._lost is not None:
+            raise self._lost_error()
+        try:
+            self._lines.send(encode(question), deadline_s)
+            return self._answer(deadline_s)
+        except OSError as error:
+            self._give_up(_reason(error))
+            raise self._lost_error() from error
+        except BaseException as error:
+            self._give_up(f"{type(error).__name__} came while joulewised had to answer")
+            raise
+
+    def ended(self, gpu: str) -> Ended | None:
         """Why the lease on this GPU is over, as far as is known; `None`: it is not."""
-        return self._ended.get(gpu) or self._lost
+        told = self._ended.get(gpu)
+        return told if told or self._lost is None else Ended(gpu=gpu, why=self._lost)
 
     def close(self) -> None:
         """End the connection and with it all its leases; harmless when repeated."""
         if os.getpid() != self._pid:
             # A fork copied it: let go, so that the copy does not keep the parent's lease alive.
-            self._socket.close()
+            self._lines.close()
             return
         self._closing.set()
-        with self._lock:
-            if self._lost is not None:
-                self._see_it_end()
+        is_free = self._lock.acquire(timeout=_FAREWELL_S)
+        try:
+            if not is_free:
+                self._give_up(_SILENT)
+            # One that does not answer was waited for already.
+            elif self._lost is not None and self._lost != _SILENT:
+                self._lines.see_end(time.monotonic() + _FAREWELL_S)
             self._lost = self._lost or "it was closed"
-            self._socket.close()
+            self._lines.close()
+        finally:
+            if is_free:
+                self._lock.release()
         if self._beating is not None:
             self._beating.join(_FAREWELL_S)
 
@@ -157,54 +189,35 @@ class DaemonConnection:
 
     def _beat(self) -> None:
         """Tell the daemon that this process lives, and hear whether a lease is over."""
-        while self._lost is None and not self._closing.wait(self.welcome.beat_s):
+        beat_s = max(_SHORTEST_BEAT_S, self.welcome.beat_s)
+        while self._lost is None and not self._closing.wait(beat_s):
             with suppress(JoulewiseError):
                 self.ask(Beat())
 
-    def _send(self, line: bytes) -> None:
-        # A daemon that went away may have said why: that is still to be read.
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self._socket.sendall(line)
-
-    def _answer(self) -> AnyAnswer:
+    def _answer(self, deadline_s: float) -> AnyAnswer:
         """The next line that answers; what nobody asked for is kept in mind."""
         while True:
-            answer = parse_answer(self._line())
+            answer = parse_answer(self._lines.next(deadline_s))
             if not isinstance(answer, Ended):
                 return answer
-            self._ended[answer.gpu] = answer.why
-
-    def _line(self) -> bytes:
-        while True:
-            end = self._received.find(b"\n")
-            if end >= 0:
-                line = bytes(self._received[:end])
-                del self._received[: end + 1]
-                return line
-            chunk = self._socket.recv(_CHUNK_BYTES)
-            if not chunk:
-                raise ConnectionResetError
-            self._received += chunk
-            if len(self._received) > _LONGEST_ANSWER_BYTES:
-                raise DeviceError("joulewised answers without end", hint=LOOK_AT_LOG)
+            # Of GPUs that were never asked for it could name any number.
+            if answer.gpu in self._taken:
+                why = shown(answer.why[:_LONGEST_REASON_COUNT])
+                self._ended[answer.gpu] = structs.replace(answer, why=why)
 
     def _give_up(self, why: str) -> None:
         """Ask nothing more; the daemon sees the end of the connection, and gives back."""
-        self._lost = why
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)
-
-    def _see_it_end(self) -> None:
-        """Wait until the daemon closes its side, which it does when all is given back."""
-        with suppress(OSError):
-            self._socket.settimeout(_FAREWELL_S)
-            while self._socket.recv(_CHUNK_BYTES):
-                pass
+        self._lost = self._lost or why
+        if why == _SILENT:
+            # Another thread may wait for an answer, too.
+            self._lines.hear_no_more()
+        else:
+            self._lines.say_no_more()
 
     def _lost_error(self) -> DeviceError:
         return DeviceError(
             f"the connection to joulewised at {self._path} is over: {self._lost}",
-            hint=f"What it had set is given back. {LOOK_AT_LOG}",
+            hint=f"{_MAYBE_SET} {LOOK_AT_LOG}" if self._taken else LOOK_AT_LOG,
         )
 
 
@@ -240,11 +253,13 @@ class RemoteLease:
                 power_limit_w=point.power_limit_w,
             )
         )
-        if not isinstance(answer, Applied):
+        if not isinstance(answer, Applied) or answer.gpu != self._gpu.uuid:
             raise _out_of_turn(answer)
 
     def release(self) -> None:
         """Give the GPU back; that is done when this returns. Harmless when repeated.
+
+        Signals wait meanwhile, and a daemon that does not answer is waited for 3 s.
 
         Raises:
             DeviceError: the device did not take its clocks back; or the lease ended earlier and
@@ -257,24 +272,24 @@ class RemoteLease:
         self._is_over = True
         try:
             if not self._is_loss_told:
-                answer = self._ask(Release(gpu=self._gpu.uuid))
-                if not isinstance(answer, Released):
+                answer = self._ask(Release(gpu=self._gpu.uuid), answer_s=_FAREWELL_S)
+                if not isinstance(answer, Released) or answer.gpu != self._gpu.uuid:
                     raise _out_of_turn(answer)
         finally:
             self._signals.restore()
 
-    def _ask(self, question: Question) -> AnyAnswer:
+    def _ask(self, question: Question, *, answer_s: float | None = None) -> AnyAnswer:
         """Ask; where the lease is over, that is the error, and why."""
         try:
-            return self._connection.ask(question)
+            return self._connection.ask(question, answer_s=answer_s)
         except BaseException as error:
-            why = self._connection.why_ended(self._gpu.uuid)
-            self._is_loss_told = why is not None
-            if why is None or not isinstance(error, JoulewiseError):
+            ended = self._connection.ended(self._gpu.uuid)
+            self._is_loss_told = ended is not None
+            if ended is None or not isinstance(error, JoulewiseError):
                 raise
             raise DeviceError(
-                f"the lease on {self._gpu.name} is over: {why}",
-                hint=f"Its clocks are given back; take a new lease to set them. {LOOK_AT_LOG}",
+                f"the lease on {self._gpu.name} is over: {ended.why}",
+                hint=f"{_whether_set(ended)} {LOOK_AT_LOG}",
             ) from error
 
 
@@ -335,9 +350,17 @@ def _release_after(lease: RemoteLease, first: BaseException) -> None:
         first.add_note(f"The clocks could not be given back ({error}).")
 
 
+def _whether_set(ended: Ended) -> str:
+    if ended.is_given_back is None:
+        return _MAYBE_SET
+    if ended.is_given_back:
+        return "Its clocks are given back; take a new lease to set them."
+    return "Its clocks are still set: joulewise status tells, and root runs joulewise restore."
+
+
 def _reason(error: OSError) -> str:
     if isinstance(error, TimeoutError):
-        return "joulewised does not answer"
+        return _SILENT
     return "joulewised went away"
 
 

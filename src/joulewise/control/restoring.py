@@ -14,6 +14,7 @@ from joulewise.control.journal import (
     JournalEntry,
     is_left,
     read_journal,
+    refuse_living_author,
     replay,
     still_set,
     tell_damage,
@@ -29,7 +30,7 @@ from joulewise.control.state import (
     remove_abandoned,
     unusable,
 )
-from joulewise.domain.errors import BusyError, InputError, JoulewiseError
+from joulewise.domain.errors import BusyError, DeviceError, InputError, JoulewiseError
 from joulewise.domain.ports import Gpu
 
 
@@ -39,6 +40,7 @@ class Outcome(StrEnum):
     GIVEN_BACK = "given back"
     BUSY = "busy"
     NOT_GIVEN_BACK = "not given back"
+    UNSEEN = "not to be seen"
     LEFT_OPEN = "given back, but for a power limit that is not known"
 
 
@@ -108,16 +110,21 @@ def replay_former(gpu: Gpu, folders: Iterable[Path]) -> None:
         with contextlib.suppress(InputError, BusyError, OSError):
             if is_left(journal):
                 make_state_dir(folder)
-                with _locked(lock_file(gpu.identity, folder), gpu.identity.name):
+                with _locked(lock_file(gpu.identity, folder), gpu.identity.name, journal):
                     replay(journal, gpu)
 
 
 @contextlib.contextmanager
-def _locked(path: Path, name: str) -> Iterator[None]:
+def _locked(path: Path, name: str, journal: Path) -> Iterator[None]:
+    """Raises BusyError where somebody holds the GPU, and for nothing that is done inside."""
     lock = FileLock(path)
     lock.acquire(name, this_process())
     try:
-        yield
+        refuse_living_author(journal, lock.mark)
+        try:
+            yield
+        except BusyError as error:
+            raise DeviceError(error.message, hint=error.hint) from error
     finally:
         lock.release()
 
@@ -133,7 +140,7 @@ def restored(journal: Path, open_gpu: Callable[[str], Gpu]) -> Restored | None:
     try:
         if not is_left(journal):
             return _damaged(uuid, journal)
-        with _locked(lock, name):
+        with _locked(lock, name, journal):
             entry = read_journal(journal)
             if not is_left(journal):
                 # Its holder gave everything back meanwhile.
@@ -145,11 +152,21 @@ def restored(journal: Path, open_gpu: Callable[[str], Gpu]) -> Restored | None:
         outcome = Outcome.NOT_GIVEN_BACK if is_giving_back else Outcome.BUSY
         why, hint = error.message, error.hint
     except JoulewiseError as error:
-        left = still_set(entry, journal)
-        why, hint = error.message, f"{error.hint} {left}" if error.hint else left
+        if isinstance(error.__cause__, PermissionError):
+            outcome, why, hint = Outcome.UNSEEN, *_unseen(journal)
+        else:
+            left = still_set(entry, journal)
+            why, hint = error.message, f"{error.hint} {left}" if error.hint else left
     else:
         outcome, why = Outcome.GIVEN_BACK, tell_damage(journal)
     return Restored(uuid=uuid, journal=journal, entry=entry, outcome=outcome, why=why, hint=hint)
+
+
+def _unseen(journal: Path) -> tuple[str, str]:
+    return (
+        f"this account may not look at what is kept in {journal.parent}",
+        "A living process may hold it, or a dead one have left clocks set: try as root.",
+    )
 
 
 def _damaged(uuid: str, journal: Path) -> Restored | None:
@@ -162,10 +179,12 @@ def _damaged(uuid: str, journal: Path) -> Restored | None:
 
 def _opened(uuid: str, entry: JournalEntry | None, open_gpu: Callable[[str], Gpu]) -> Gpu:
     """The GPU that the file is named for, whatever a damaged journal says."""
-    gpu = open_gpu(f"nvml:{uuid}" if entry is None else entry.device)
+    # What somebody copied or renamed counts as damaged.
+    is_of_it = entry is not None and entry.uuid == uuid
+    gpu = open_gpu(entry.device if entry is not None and is_of_it else f"nvml:{uuid}")
     if gpu.identity.uuid != uuid:
         raise InputError(
-            f"the journal of {uuid} names {gpu.identity.uuid}",
-            hint="Somebody renamed or copied it; remove it once that GPU is as it should be.",
+            f"the journal of {uuid} opens {gpu.identity.uuid}",
+            hint="Somebody renamed or changed it; remove it once that GPU is as it should be.",
         )
     return gpu

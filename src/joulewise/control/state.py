@@ -37,7 +37,9 @@ def default_state_dir(environment: Mapping[str, str] | None = None) -> Path:
     environment = os.environ if environment is None else environment
     try:
         named = environment.get(STATE_DIR_VARIABLE)
-        return Path(named).expanduser() if named else _user_state_dir(environment)
+        folder = Path(named).expanduser() if named else _user_state_dir(environment)
+        # A program may go to another folder while it holds a lease.
+        return folder.absolute()
     except RuntimeError as error:
         raise InputError(
             "this account has no home folder to keep the state of leases in",
@@ -191,11 +193,18 @@ def make_state_dir(state_dir: Path) -> None:
         found = state_dir.stat()
     except OSError as error:
         raise unusable(state_dir, error) from error
-    if os.name != "posix":
-        return
-    is_others = found.st_uid not in {0, os.geteuid()}
-    if is_others or found.st_mode & stat.S_IWOTH:
-        whose = f"it belongs to user {found.st_uid}" if is_others else "everybody may write there"
+    if os.name == "posix":
+        _refuse_others(state_dir, found)
+
+
+def _refuse_others(state_dir: Path, found: os.stat_result) -> None:
+    if found.st_uid not in {0, os.geteuid()}:
+        whose: str | None = f"it belongs to user {found.st_uid}"
+    elif found.st_mode & stat.S_IWOTH:
+        whose = "everybody may write there"
+    else:
+        whose = "its group may write there" if found.st_mode & stat.S_IWGRP else None
+    if whose is not None:
         raise InputError(
             f"the state of the lease cannot be kept there: {whose}",
             file=str(state_dir),

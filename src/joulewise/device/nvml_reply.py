@@ -28,6 +28,12 @@ from joulewise.domain.errors import (
 T = TypeVar("T")
 V = TypeVar("V")
 
+WITHOUT_A_GPU: Final = (
+    "Without a GPU, measure, plan, tune and replay take virtual ones (--device "
+    "virtual:rtx3080ti), and every command the fake driver (make fake-nvml; docs/nvidia.md)."
+)
+"""The same words wherever there is no GPU: some commands take NVIDIA GPUs alone."""
+
 
 class Code(IntEnum):
     """Return codes of NVML that are told apart here (nvml.h, enum nvmlReturn_t)."""
@@ -153,8 +159,7 @@ ERRORS: dict[int, tuple[type[JoulewiseError], str | None]] = {
         NotSupported,
         (
             "Install the NVIDIA driver, which brings libnvidia-ml.so.1; start a container with "
-            "--gpus all (NVIDIA Container Toolkit). Virtual GPUs need no driver: --device "
-            "virtual:rtx3080ti."
+            f"--gpus all (NVIDIA Container Toolkit). {WITHOUT_A_GPU}"
         ),
     ),
     Code.GPU_IS_LOST: (DeviceLost, "Look at the kernel log (Xid), then reset the GPU or reboot."),

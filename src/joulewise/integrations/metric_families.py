@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from joulewise import __version__
-from joulewise.domain.control import ControlledGpu, DaemonCounts
+from joulewise.domain.control import ControlledGpu, DaemonCounts, Holder
 from joulewise.domain.measurement import GpuActivity, GpuSample
 from joulewise.domain.points import KnobState, OperatingPoint
 from joulewise.domain.quantities import (
@@ -196,8 +196,8 @@ FLAGS = (
     Flag(
         name="joulewise_lease_held",
         field="holder",
-        tells="Whether somebody holds the lease on the GPU.",
-        holds=lambda gpu: gpu.holder is not None if gpu.is_control_known else None,
+        tells="Whether somebody holds the lease on the GPU; the idle policy is nobody.",
+        holds=lambda gpu: _client(gpu) is not None if gpu.is_control_known else None,
     ),
     Flag(
         name="joulewise_clocks_left_set",
@@ -300,18 +300,27 @@ def _reading_family(reading: Reading, gpus: Sequence[ControlledGpu]) -> Family:
     return made
 
 
+def _client(gpu: ControlledGpu) -> Holder | None:
+    """Who holds the GPU to work with it; not joulewised, which lowers what is idle."""
+    return None if gpu.is_lowered_idle else gpu.holder
+
+
 def _lease_family(gpus: Sequence[ControlledGpu]) -> Family:
-    """Who holds what, without process ids: each would be a series of its own for ever."""
+    """Who holds what, without process ids: each would be a series of its own for ever.
+
+    Through joulewised a client calls itself what it likes, anew with each lease: that is no label.
+    """
     made = family(
         LEASE,
         "Who holds the lease on the GPU, and whether through joulewised.",
         (*GPU_LABELS, "user", "command", "is_through_daemon"),
     )
     for gpu in gpus:
-        holder = gpu.holder
+        holder = _client(gpu)
         if holder is not None:
-            command = _printable(holder.command)[:_LONGEST_COMMAND_COUNT]
-            through = _true_or_false(holds=holder.daemon_pid is not None)
+            is_through = holder.daemon_pid is not None
+            command = "" if is_through else _printable(holder.command)[:_LONGEST_COMMAND_COUNT]
+            through = _true_or_false(holds=is_through)
             made.add_metric((*gpu_labels(gpu), _printable(holder.user), command, through), 1.0)
     return made
 

@@ -35,6 +35,7 @@ LONGEST_CONNECTION_S = 10.0
 LONGEST_REQUEST_S = 2.0
 """Within this time a client has to say what it wants."""
 _FAULT_PERIOD_S = 60.0
+_LONGEST_FAULT_COUNT = 300
 _LISTEN = re.compile(
     r"(?:(?P<host>[^:\[\]/@\s]+|\[(?P<literal>[0-9A-Fa-f:.%\w]+)\]):)?(?P<port>[0-9]+)"
 )
@@ -326,8 +327,8 @@ class _Server(ThreadingMixIn, HTTPServer):
             if isinstance(error, OSError) or now_s - self._fault_told_s < _FAULT_PERIOD_S:
                 return
             self._fault_told_s = now_s
-        said = f"metrics could not be told: {type(error).__name__}: {error}"
-        print("".join(one if one.isprintable() else "?" for one in said), file=sys.stderr)
+        said = f"metrics could not be told: {type(error).__name__}: {error}"[:_LONGEST_FAULT_COUNT]
+        sys.stderr.write("".join(one if one.isprintable() else "?" for one in said) + "\n")
 
 
 def _end(connection: socket.socket) -> None:

@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Event, Thread
 
-from joulewise.control.drift import DriftWatch
 from joulewise.control.holder import this_process
 from joulewise.control.lease import GpuLease
-from joulewise.device.nvml_string import is_nvml
-from joulewise.domain.caveats import Caveat, first_of_each_kind
-from joulewise.domain.clock_judgement import CAUSES
-from joulewise.domain.errors import DeviceError, InputError, JoulewiseError
-from joulewise.domain.measurement import GpuSample
+from joulewise.device.nvml_gpu import NvmlGpu
+from joulewise.device.nvml_string import VISIBLE_VARIABLE, is_nvml, visible_selectors
+from joulewise.domain.caveats import Caveat
+from joulewise.domain.clock_judgement import is_other_limit
+from joulewise.domain.errors import InputError, JoulewiseError
 from joulewise.domain.plan import Plan
-from joulewise.domain.points import AUTO, ClockGrid, OperatingPoint
+from joulewise.domain.points import AUTO, CLOCK_KNOBS, ClockGrid, OperatingPoint
 from joulewise.domain.ports import Gpu, Lease
-from joulewise.measure.held_down import held_down
-from joulewise.measure.readings import Readings, held_under_load_mhz, is_idle_throughout
+from joulewise.measure.readings import held_under_load_mhz, is_idle_throughout
 from joulewise.report.regions import change_indices
 from joulewise.store.documents import read_plan
 from joulewise.workflow.command import Command
+from joulewise.workflow.daemon_lease import DaemonLease
 from joulewise.workflow.devices import AskedPowerLimit, chosen_clocks, chosen_power_limits_w
-from joulewise.workflow.hardware import open_hardware
+from joulewise.workflow.hardware import open_hardware, open_visible
 from joulewise.workflow.leasing import lease_on
+from joulewise.workflow.point_watch import Notice, PointWatch
 from joulewise.workflow.preparing import leaves_memory_clock
 from joulewise.workflow.verifying import refuse_impossible_points, refuse_other_device
-
-Notice = Callable[[Caveat], None]
-"""Called once with each doubt, from the thread that watches."""
-
-# A short command is looked at more often, so that it is seen under load at all.
-_SAMPLE_S = 1.0
-_EARLY_SAMPLE_S = 0.25
-_EARLY_S = 5.0
-_PATIENCE_S = 3.0
-_CLOCKS = frozenset({"sm_clock_mhz", "mem_clock_mhz"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +48,9 @@ class Applied:
     `sm_clock_held_mhz` is the median while the GPU worked, `None` where it did not, or does not
     tell. `trouble` is what went wrong once the command had started: it ran to its end all the
     same. `is_given_back` is `None` where nothing tells: joulewised went away with the lease.
+    `held_s` is how long the point was held where that is not the whole time. `left_alone` names
+    knobs (as in OperatingPoint) that somebody else has set since, and `left_limit_w` is the power
+    limit that is left so.
     """
 
     code: int
@@ -71,24 +63,35 @@ class Applied:
     is_idle: bool
     """Whether the GPU did nothing all the while, as far as readings tell."""
     is_given_back: bool | None
+    held_s: float | None = None
+    left_alone: tuple[str, ...] = ()
+    left_limit_w: float | None = None
     caveats: tuple[Caveat, ...] = ()
     trouble: JoulewiseError | None = None
 
 
-def open_for(asked: AskedPoint, device: str | None) -> Gpu:
+def open_for(
+    asked: AskedPoint, device: str | None, environment: Mapping[str, str] | None = None
+) -> Gpu:
     """The GPU named, or the one that the plan was made on where that is here, or the only one.
 
+    The only one is that which CUDA programs see here, for the command is to run on it.
+
     Raises:
-        InputError: no such GPU, or a plan for another model or with several points.
+        InputError: no such GPU, or one that CUDA_VISIBLE_DEVICES hides from the command; or a
+            plan for another model or with several points.
         NotSupported: there is no GPU here.
         DeviceError: the GPU does not answer.
     """
+    environment = os.environ if environment is None else environment
     if asked.plan is None:
-        return open_hardware("nvml" if device is None else device)
-    plan = read_plan(asked.plan)
-    point = only_point(plan, asked.plan)
-    gpu = _gpu_of_plan(plan, point) if device is None else open_hardware(device)
-    refuse_other_device(plan, gpu.identity, asked.plan)
+        gpu = open_hardware(device or _only_device(environment))
+    else:
+        plan = _read(asked.plan)
+        point = only_point(plan, asked.plan)
+        gpu = open_hardware(device) if device else _gpu_of_plan(plan, point, environment)
+        refuse_other_device(plan, gpu.identity, asked.plan)
+    _refuse_hidden(gpu, environment)
     return gpu
 
 
@@ -100,7 +103,7 @@ def point_on(asked: AskedPoint, gpu: Gpu) -> OperatingPoint:
     """
     if asked.plan is None:
         return _point_of_knobs(asked, gpu)
-    plan = read_plan(asked.plan)
+    plan = _read(asked.plan)
     refuse_impossible_points(plan, gpu, asked.plan)
     return only_point(plan, asked.plan)
 
@@ -135,8 +138,9 @@ def apply_while(gpu: Gpu, asked: AskedPoint, command: Command, notice: Notice) -
         BusyError, NotPermitted, DeviceError, InputError: before the command has started; nothing
             is left set.
     """
-    watcher = _Watcher(gpu, notice)
+    watch = PointWatch(gpu, notice)
     point, code, trouble, time_s = AUTO, 0, None, 0.0
+    grid: ClockGrid | None = None
     held: Lease | None = None
     holder = replace(this_process(), command=command.name)
     try:
@@ -144,7 +148,7 @@ def apply_while(gpu: Gpu, asked: AskedPoint, command: Command, notice: Notice) -
             point = point_on(asked, gpu)
             grid = _grid_as_found(gpu)
             held.apply(point)
-            with watcher.watching(held, point, grid):
+            with watch.watching(held, point, grid):
                 start_s = time.monotonic()
                 code = command.run()
                 time_s = time.monotonic() - start_s
@@ -152,7 +156,10 @@ def apply_while(gpu: Gpu, asked: AskedPoint, command: Command, notice: Notice) -
         if not command.has_run:
             raise
         trouble = error
-    identity, samples = gpu.identity, watcher.samples
+    identity, samples = gpu.identity, watch.samples
+    left_limit_w = _left_limit_w(gpu, point, grid) if trouble is None else None
+    limit = () if left_limit_w is None else ("power_limit_w",)
+    left_alone = (*sorted(watch.taken_over.intersection(CLOCK_KNOBS)), *limit)
     return Applied(
         code=code,
         time_s=time_s,
@@ -163,14 +170,32 @@ def apply_while(gpu: Gpu, asked: AskedPoint, command: Command, notice: Notice) -
         sm_clock_held_mhz=held_under_load_mhz(samples),
         is_idle=bool(samples) and is_idle_throughout(samples),
         is_given_back=trouble is None or _is_given_back(held),
-        caveats=(*watcher.caveats(), *identity.caveats),
-        trouble=trouble or watcher.trouble,
+        held_s=watch.lost_after_s,
+        left_alone=left_alone,
+        left_limit_w=left_limit_w,
+        caveats=(*watch.caveats(), *identity.caveats),
+        trouble=trouble or watch.trouble,
     )
 
 
 def _is_given_back(lease: Lease | None) -> bool | None:
     """Whether a lease that ended in trouble left nothing set; `None`: joulewised knows."""
-    return lease.still_set() is None if isinstance(lease, GpuLease) else None
+    if isinstance(lease, GpuLease):
+        return lease.still_set() is None
+    ended = lease.ended() if isinstance(lease, DaemonLease) else None
+    return None if ended is None else ended.is_given_back
+
+
+def _left_limit_w(gpu: Gpu, point: OperatingPoint, grid: ClockGrid | None) -> float | None:
+    """The power limit where it is another than the one found, though ours is given back."""
+    if point.power_limit_w is None or grid is None or grid.power_limits is None:
+        return None
+    try:
+        now_w = gpu.knob_state().power_limit_w
+    except JoulewiseError:
+        return None
+    found_w = grid.power_limits.found_w
+    return now_w if now_w is not None and is_other_limit(now_w, found_w) else None
 
 
 def _grid_as_found(gpu: Gpu) -> ClockGrid:
@@ -185,72 +210,14 @@ def _grid_as_found(gpu: Gpu) -> ClockGrid:
     return replace(grid, power_limits=limits)
 
 
-class _Watcher:
-    """Looks at a GPU now and then on a thread of its own."""
-
-    def __init__(self, gpu: Gpu, notice: Notice) -> None:
-        self._gpu = gpu
-        self._notice = notice
-        self._readings = Readings()
-        self._drifts: list[Caveat] = []
-        self.trouble: JoulewiseError | None = None
-
-    @property
-    def samples(self) -> Sequence[GpuSample]:
-        """What was read, in order."""
-        return self._readings.all
-
-    def caveats(self) -> tuple[Caveat, ...]:
-        """Of the whole time: what held the clock down for how much of it, and what drifted."""
-        samples = self.samples
-        lowered = held_down(samples, *CAUSES) if samples else ()
-        return first_of_each_kind(*lowered, *self._drifts)
-
-    @contextmanager
-    def watching(self, lease: Lease, point: OperatingPoint, grid: ClockGrid) -> Iterator[None]:
-        """Look at it inside the block, and once more at its end."""
-        over = Event()
-        drift = DriftWatch(point, grid, asked_s=self._gpu.now_s())
-        # A daemon thread that is not waited for long: a driver that never answers must not keep
-        # the clocks from being given back.
-        thread = Thread(target=self._watch, args=(over, drift, lease), daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join(_PATIENCE_S)
-            if thread.is_alive():
-                self.trouble = DeviceError(
-                    f"{self._gpu.identity.name} stopped answering meanwhile: its driver hangs",
-                    hint="Look for Xid errors in the kernel log: dmesg | grep -i xid.",
-                )
-
-    def _watch(self, over: Event, drift: DriftWatch, lease: Lease) -> None:
-        begin_s = time.monotonic()
-        try:
-            is_over = False
-            while not is_over:
-                is_early = time.monotonic() - begin_s < _EARLY_S
-                is_over = over.wait(_EARLY_SAMPLE_S if is_early else _SAMPLE_S)
-                self._look(drift, lease)
-        except JoulewiseError as error:
-            self.trouble = error
-
-    def _look(self, drift: DriftWatch, lease: Lease) -> None:
-        sample = self._gpu.sample()
-        self._readings.add(sample)
-        seen = drift.feed(sample)
-        for caveat in seen.new:
-            self._drifts.append(caveat)
-            self._notice(caveat)
-        if isinstance(lease, GpuLease):
-            # Where joulewised holds the lease it sees this by itself.
-            for knob in seen.taken_over & _CLOCKS:
-                lease.yield_knob(knob)
+def _read(file: Path) -> Plan:
+    """A plan. Raises InputError for a pipe, which would be waited for, and tells it only once."""
+    if file.exists() and not file.is_file():
+        raise InputError("a plan has to be a file", file=str(file), hint="Save it to one first.")
+    return read_plan(file)
 
 
-def _gpu_of_plan(plan: Plan, point: OperatingPoint) -> Gpu:
+def _gpu_of_plan(plan: Plan, point: OperatingPoint, environment: Mapping[str, str]) -> NvmlGpu:
     """The GPU that a plan was made on, where it is here; else the only one."""
     if is_nvml(plan.device):
         try:
@@ -259,7 +226,34 @@ def _gpu_of_plan(plan: Plan, point: OperatingPoint) -> Gpu:
             # It was another machine's.
             pass
     lock = "" if point.mem_clock_mhz is None else ",memory_lock=on"
-    return open_hardware(f"nvml{lock}")
+    return open_hardware(f"{_only_device(environment)}{lock}")
+
+
+def _only_device(environment: Mapping[str, str]) -> str:
+    """The only GPU that CUDA programs see here, and the only one of all where that says nothing."""
+    if VISIBLE_VARIABLE not in environment:
+        return "nvml"
+    visible = open_visible((), environment)
+    return f"nvml:{visible[0].uuid}" if len(visible) == 1 else "nvml"
+
+
+def _refuse_hidden(gpu: Gpu, environment: Mapping[str, str]) -> None:
+    """Raise InputError for a GPU on which the command cannot compute."""
+    text = environment.get(VISIBLE_VARIABLE)
+    if text is None:
+        return
+    try:
+        visible = open_visible((), environment) if visible_selectors(text) else ()
+    except JoulewiseError:
+        # Which GPUs that means is told nowhere.
+        return
+    if gpu.identity.uuid not in {one.uuid for one in visible}:
+        raise InputError(
+            f"{VISIBLE_VARIABLE}={text} hides {gpu.identity.name} ({gpu.identity.uuid}) from the "
+            "command",
+            field="device",
+            hint=f"Name a GPU that it shows, or start with another {VISIBLE_VARIABLE}.",
+        )
 
 
 def _point_of_knobs(asked: AskedPoint, gpu: Gpu) -> OperatingPoint:

@@ -1,9 +1,10 @@
 """Running a command of the user's beside us, as if it had been started by hand.
 
 It has the terminal, the environment and the exit code to itself. Ctrl-C in a terminal reaches
-it without our doing, for the terminal sends SIGINT to everything in front; what else asks us to
-end is handed on to it. We wait until it has ended whatever comes, and what has to be put back
-is put back after that.
+it without our doing, for the terminal sends SIGINT to everything in front; what else is sent to
+us is handed on to it. Where no terminal is, it has a process group of its own, so that what is
+sent to our whole group reaches it once, through us. We wait until it has ended whatever comes,
+and what has to be put back is put back after that.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from joulewise.domain.errors import InputError
 # What is told of a command line that begins with one of these is the script that it runs.
 _INTERPRETERS = ("python", "bash", "sh", "perl", "node", "torchrun")
 _LONGEST_NAME_COUNT = 40
-_HANDED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+_ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+# These end nobody: before the command runs and after it they are none of our business.
+_HARMLESS = ("SIGCONT", "SIGWINCH")
 _FIRST_SIGNAL_EXIT_CODE = 128
 
 
@@ -63,6 +66,7 @@ class Command:
         self._stage = _Stage.BEFORE
         self._process: subprocess.Popen[bytes] | None = None
         self._waiting: list[int] = []
+        self._has_own_group = False
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -89,8 +93,12 @@ class Command:
             InputError: the system does not start it; nothing has run.
         """
         self._stage = _Stage.STARTING
+        self._has_own_group = sys.platform != "win32" and not _is_any_terminal()
+        group = 0 if self._has_own_group else None
         try:
-            process = subprocess.Popen(self._arguments)  # noqa: S603 - the user's own command
+            process = subprocess.Popen(  # noqa: S603 - the user's own command
+                self._arguments, process_group=group
+            )
         except OSError as error:
             self._stage = _Stage.BEFORE
             raise InputError(
@@ -117,16 +125,20 @@ class Command:
         """Handle signals inside the block; enter it before a lease is taken.
 
         Only the main thread can. A signal that is ignored, as under nohup, stays ignored, for
-        the command as well.
+        the command as well; but for SIGCHLD, without which the system would not tell how the
+        command ended.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         found = {}
-        for name in _HANDED_ON:
+        for name in (*_ENDING, *_HARMLESS):
             number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            if number is not None and signal.getsignal(number) not in {signal.SIG_IGN, None}:
                 found[number] = signal.signal(number, self._handle)
+        child = getattr(signal, "SIGCHLD", None)
+        if child is not None and signal.getsignal(child) is signal.SIG_IGN:
+            found[child] = signal.signal(child, signal.SIG_DFL)
         try:
             yield
         finally:
@@ -139,19 +151,29 @@ class Command:
             self._waiting.append(number)
         elif self._stage is _Stage.RUNNING:
             self._hand_on(number)
-        elif self._stage is _Stage.BEFORE:
+        elif self._stage is _Stage.BEFORE and signal.Signals(number).name in _ENDING:
             if number == signal.SIGINT:
                 raise KeyboardInterrupt
             raise SystemExit(_FIRST_SIGNAL_EXIT_CODE + number)
 
     def _hand_on(self, number: int) -> None:
-        if self._process is None or (_is_of_keyboard(number) and _has_terminal()):
+        if self._process is None:
             return
-        self._process.send_signal(number)
+        if self._has_own_group or not (_is_of_terminal(number) and _has_terminal()):
+            self._process.send_signal(number)
 
 
-def _is_of_keyboard(number: int) -> bool:
-    return number in {signal.SIGINT, getattr(signal, "SIGQUIT", None)}
+def _is_of_terminal(number: int) -> bool:
+    return signal.Signals(number).name in {"SIGINT", "SIGQUIT", "SIGWINCH"}
+
+
+def _is_any_terminal() -> bool:
+    """Whether this session has a terminal, in front of which we may come to be."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _has_terminal() -> bool:

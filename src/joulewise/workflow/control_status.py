@@ -11,16 +11,16 @@ import msgspec
 from joulewise.control.daemon.messages import GpuState, State, Status, state_of
 from joulewise.control.drift import SETTLE_S, DriftWatch
 from joulewise.control.remote import reach
-from joulewise.control.state import JOURNAL_SUFFIX, default_state_dir, is_of_a_process
 from joulewise.device.nvml_gpu import open_nvml
 from joulewise.device.real_time import MonotonicTimer
-from joulewise.domain.caveats import Caveat
+from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.clock_judgement import is_loaded
 from joulewise.domain.control import ControlledGpu
-from joulewise.domain.errors import DeviceError, InputError, JoulewiseError
+from joulewise.domain.errors import JoulewiseError
 from joulewise.domain.points import AUTO
 from joulewise.simulator.fake_driver import loaded_driver
-from joulewise.workflow.lease_findings import NO_LEASE, lease_trace
+from joulewise.workflow.absent_gpus import traces_beside
+from joulewise.workflow.lease_findings import NO_LEASE, LeaseTrace, lease_trace
 from joulewise.workflow.leasing import socket_path
 from joulewise.workflow.metrics import watch_machine
 
@@ -46,13 +46,15 @@ class SeenDaemon:
 class ControlStatus:
     """Who controls what on this machine.
 
-    `daemon` is `None` where no joulewised answers. `left_elsewhere` are sentences on journals of
-    GPUs that are not here. `unknown` names GPUs of which this account may not see the holder.
+    `daemon` is `None` where no joulewised answers. `left_elsewhere` and `held_elsewhere` are
+    sentences on what leases left or hold of GPUs that do not answer, or are not here. `unknown`
+    names GPUs of which it is not known who holds them.
     """
 
     gpus: tuple[GpuState, ...]
     daemon: SeenDaemon | None = None
     left_elsewhere: tuple[str, ...] = ()
+    held_elsewhere: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 
 
@@ -60,22 +62,28 @@ def control_status() -> ControlStatus:
     """Ask joulewised where it answers; elsewhere look at locks, journals and readings.
 
     Raises:
-        NotSupported: there is no NVIDIA GPU here, and no joulewised that knows of any.
+        NotSupported: there is no NVIDIA GPU here, and no joulewised that knows of any; who holds
+            one all the same, or left it set, is noted.
     """
     daemon, gpus = _daemon()
     if gpus is not None:
-        return ControlStatus(gpus=gpus, daemon=daemon, left_elsewhere=_left_elsewhere(gpus))
-    watch = watch_machine()
+        # One that did not answer when the daemon started may be anybody's.
+        unknown = tuple(gpu.device for gpu in gpus if gpu.gpu == gpu.device)
+        return _with_elsewhere(ControlStatus(gpus=gpus, daemon=daemon, unknown=unknown))
     try:
-        seen = tuple(map(_with_drift, watch.gpus()))
-    finally:
-        watch.close()
-    states = tuple(map(_state, seen))
-    return ControlStatus(
-        gpus=states,
-        daemon=daemon,
-        left_elsewhere=_left_elsewhere(states),
-        unknown=tuple(gpu.device for gpu in seen if not gpu.is_control_known),
+        with closing(watch_machine()) as watch:
+            seen = tuple(map(_with_drift, watch.gpus()))
+    except JoulewiseError as error:
+        absent = _with_elsewhere(ControlStatus(gpus=()))
+        for said in (*absent.held_elsewhere, *absent.left_elsewhere):
+            error.add_note(said)
+        raise
+    return _with_elsewhere(
+        ControlStatus(
+            gpus=tuple(map(_state, seen)),
+            daemon=daemon,
+            unknown=tuple(gpu.device for gpu in seen if not gpu.is_control_known),
+        )
     )
 
 
@@ -90,7 +98,7 @@ def _daemon() -> tuple[SeenDaemon | None, tuple[GpuState, ...] | None]:
             return None, None
         with closing(connection):
             answer = connection.ask(Status())
-    except (DeviceError, InputError) as error:
+    except JoulewiseError as error:
         return SeenDaemon(socket=path, problem=error.message), None
     if not isinstance(answer, State):
         return SeenDaemon(socket=path, problem="it answers another question"), None
@@ -109,14 +117,16 @@ def _state(gpu: ControlledGpu) -> GpuState:
 def _with_drift(gpu: ControlledGpu) -> ControlledGpu:
     """With a doubt where nobody of ours holds it and its clock looks locked under load.
 
-    What a holder outside of joulewised asked for is not known here, so nothing is said of that.
+    What a holder outside of joulewised asked for is not known here, so nothing is said of that;
+    nor of what a dead holder left set, which explains a low clock.
     """
-    if gpu.holder is not None or gpu.sample is None or not is_loaded(gpu.sample):
+    is_explained = gpu.holder is not None or gpu.left_set is not None
+    if is_explained or gpu.sample is None or not is_loaded(gpu.sample):
         return gpu
-    return replace(gpu, caveats=(*gpu.caveats, *_drift(gpu.device)))
+    return replace(gpu, caveats=(*gpu.caveats, *_foreign(gpu.device)))
 
 
-def _drift(device: str) -> tuple[Caveat, ...]:
+def _foreign(device: str) -> tuple[Caveat, ...]:
     driver = loaded_driver()
     caveats: tuple[Caveat, ...] = ()
     try:
@@ -129,24 +139,25 @@ def _drift(device: str) -> tuple[Caveat, ...]:
     except JoulewiseError:
         # It answered a moment ago; what is wrong with it now, says the doctor.
         return ()
-    return caveats
+    # A cap or heat within these moments is everyday where nobody asked for a clock.
+    return tuple(one for one in caveats if one.kind is CaveatKind.FOREIGN_CONTROL)
 
 
-def _left_elsewhere(gpus: tuple[GpuState, ...]) -> tuple[str, ...]:
-    """What journals say of GPUs that are not here: taken out, or hidden from this container.
+def _with_elsewhere(seen: ControlStatus) -> ControlStatus:
+    """With what leases hold or left of GPUs that do not answer: lost, taken out, or hidden here.
 
     Where the holder lives, nothing is left: it gives its clocks back itself.
     """
-    known = {gpu.gpu for gpu in gpus}
-    traces = map(lease_trace, sorted(_uuids_of_journals() - known))
-    return tuple(trace.left_set for trace in traces if trace.left_set is not None)
+    traces = traces_beside({gpu.gpu for gpu in seen.gpus})
+    return replace(
+        seen,
+        left_elsewhere=tuple(one.left_set for one in traces.values() if one.left_set is not None),
+        held_elsewhere=tuple(
+            _held(uuid, one) for uuid, one in traces.items() if one.holder is not None
+        ),
+    )
 
 
-def _uuids_of_journals() -> set[str]:
-    """GPUs that have a journal in the state folder; of some only the copy is left."""
-    try:
-        paths = list(default_state_dir().iterdir())
-    except (InputError, OSError):
-        return set()
-    names = {path.name.removesuffix(".copy") for path in paths if not is_of_a_process(path)}
-    return {name.removesuffix(JOURNAL_SUFFIX) for name in names if name.endswith(JOURNAL_SUFFIX)}
+def _held(uuid: str, trace: LeaseTrace) -> str:
+    name = "A GPU" if trace.entry is None else trace.entry.device_name
+    return f"{name} ({uuid}), which does not answer here, is held by {trace.holder}."

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from joulewise.device.host import HostFacts
+from joulewise.device.nvml_reply import WITHOUT_A_GPU
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import JoulewiseError
 from joulewise.domain.gpu_facts import DriverFacts, GpuFacts
@@ -15,10 +16,6 @@ from joulewise.workflow.gpu_meters import can_read, meter_findings
 from joulewise.workflow.host_findings import host_findings, may_set_clocks
 from joulewise.workflow.lease_findings import NO_LEASE, LeaseTrace, lease_findings
 
-WITHOUT_A_GPU = (
-    "Everything works on virtual GPUs, with figures marked as simulated: "
-    "joulewise tune --device virtual:rtx3080ti"
-)
 _NO_CARD = "No NVIDIA GPU is on the PCI bus."
 _FAKE = Caveat(kind=CaveatKind.SIMULATED_DEVICE, seen="fake NVIDIA driver")
 
@@ -30,6 +27,8 @@ class SeenGpu:
     facts: GpuFacts
     trouble: JoulewiseError | None = None
     lease: LeaseTrace = NO_LEASE
+    may_set: bool | None = None
+    """Whether joulewised lets its clocks be set; `None`: it does not answer."""
 
 
 def diagnose(
@@ -38,15 +37,21 @@ def diagnose(
     host: HostFacts,
     *,
     state_dir: Finding | None = None,
+    daemon: Finding | None = None,
 ) -> Diagnosis:
     """Judge what the driver, its GPUs and the machine tell of themselves.
 
-    `state_dir` says why no lease can be taken, where none can.
+    `state_dir` says why no lease can be taken without joulewised, where none can, and `daemon`
+    what that lets this account set, where it answers.
     """
     may_set = may_set_clocks(host, is_fake=driver.is_fake) if state_dir is None else False
-    judged = tuple(_gpu(gpu, may_set=may_set) for gpu in gpus)
+    judged = tuple(
+        _gpu(gpu, may_set=may_set if gpu.may_set is None else gpu.may_set) for gpu in gpus
+    )
     readable = [gpu for gpu in judged if gpu.can_read]
-    machine = (_driver(driver, gpus, host), *_machine(driver, host, state_dir, gpus))
+    # What the daemon does needs no right and no folder of this account.
+    leases = tuple(one for one in (daemon, state_dir) if one is not None)
+    machine = (_driver(driver, gpus, host), *_machine(driver, host, leases, gpus))
     return Diagnosis(
         verdict=_verdict(driver, judged, machine, _shared_trouble(gpus)),
         hint=None if readable else WITHOUT_A_GPU,
@@ -68,8 +73,8 @@ def _gpu(gpu: SeenGpu, *, may_set: bool | None) -> GpuDiagnosis:
         findings=(
             *_trouble(trouble),
             *lease_findings(gpu.lease),
-            *meter_findings(facts),
-            *knob_findings(facts, may_set=may_set),
+            *meter_findings(facts, gpu.lease),
+            *knob_findings(facts, gpu.lease, may_set=may_set),
         ),
     )
 
@@ -96,15 +101,12 @@ def _shared_trouble(gpus: Sequence[SeenGpu]) -> str | None:
 
 
 def _machine(
-    driver: DriverFacts, host: HostFacts, state_dir: Finding | None, gpus: Sequence[SeenGpu]
+    driver: DriverFacts, host: HostFacts, leases: tuple[Finding, ...], gpus: Sequence[SeenGpu]
 ) -> tuple[Finding, ...]:
     """Rights and packages matter where there is a GPU to use them on."""
     if not gpus:
         return ()
-    return (
-        *(() if state_dir is None else (state_dir,)),
-        *host_findings(host, is_fake=driver.is_fake),
-    )
+    return (*leases, *host_findings(host, is_fake=driver.is_fake))
 
 
 def _driver(driver: DriverFacts, gpus: Sequence[SeenGpu], host: HostFacts) -> Finding:
@@ -209,9 +211,10 @@ def _setting(gpus: Sequence[GpuDiagnosis], machine: Sequence[Finding]) -> str:
         return f"clocks of {settable_count} may be set"
     if any(gpu.can_set is None for gpu in gpus):
         return "whether clocks may be set only trying tells"
-    subjects = ("state of leases", "right to set clocks")
-    rights = next((f for f in machine if f.subject in subjects), None)
-    if rights is not None and rights.status is Availability.ABSENT:
+    subjects = ("joulewised", "state of leases", "right to set clocks")
+    absent = [f for f in machine if f.status is Availability.ABSENT]
+    rights = next((f for f in absent if f.subject in subjects), None)
+    if rights is not None:
         return f"clocks may not be set ({rights.seen})"
     return "clocks cannot be set"
 

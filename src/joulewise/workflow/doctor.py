@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from joulewise.control.lock import NamedHolder
 from joulewise.device.host import host_facts
 from joulewise.device.nvml_facts import driver_facts, gpu_facts
 from joulewise.device.nvml_gpu import open_nvml
@@ -17,9 +18,15 @@ from joulewise.simulator.device_string import is_recorded, parse_recorded
 from joulewise.simulator.recorded import open_recorded
 from joulewise.simulator.virtual import is_virtual, open_virtual
 from joulewise.store.sweeps import read_sweep
+from joulewise.workflow.daemon_findings import DaemonView, daemon_view
 from joulewise.workflow.diagnosis import SeenGpu, diagnose
 from joulewise.workflow.findings import Diagnosis
-from joulewise.workflow.lease_findings import NO_LEASE, lease_trace, state_dir_finding
+from joulewise.workflow.lease_findings import (
+    NO_LEASE,
+    LeaseTrace,
+    lease_trace,
+    state_dir_finding,
+)
 
 
 def examine(device: str | None = None) -> Diagnosis:
@@ -47,7 +54,25 @@ def examine(device: str | None = None) -> Diagnosis:
     gpus = () if driver.problem is not None else tuple(map(_seen, gpu_facts()))
     if device is not None and gpus:
         gpus = _named(device, asked, gpus)
-    return diagnose(driver, gpus, host_facts(), state_dir=state_dir_finding())
+    view = daemon_view([gpu.facts for gpu in gpus])
+    return diagnose(
+        driver,
+        tuple(_with_daemon(gpu, view) for gpu in gpus),
+        host_facts(),
+        state_dir=None if view.may_set else state_dir_finding(),
+        daemon=view.finding,
+    )
+
+
+def _with_daemon(gpu: SeenGpu, view: DaemonView) -> SeenGpu:
+    """With what joulewised lets be set, and who holds it where this account may not look itself."""
+    uuid = gpu.facts.uuid.value
+    if uuid is None:
+        return gpu
+    lease, holder = gpu.lease, view.holders.get(uuid)
+    if lease == NO_LEASE and holder is not None:
+        lease = LeaseTrace(named=NamedHolder(holder=holder))
+    return replace(gpu, lease=lease, may_set=view.may_set.get(uuid))
 
 
 def _driver() -> DriverFacts:

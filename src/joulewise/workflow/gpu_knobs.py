@@ -5,19 +5,22 @@ from __future__ import annotations
 from joulewise.domain.gpu_facts import Fact, GpuFacts
 from joulewise.workflow.findings import Availability, Finding
 from joulewise.workflow.gpu_meters import missing, unsaid, watts
+from joulewise.workflow.lease_findings import NO_LEASE, LeaseTrace
 
 _VOLTA, _AMPERE = (7, 0), (8, 0)
 _GUEST = "vGPU guest"
 _SAME_W = 0.5  # the driver rounds what it enforces
 
 
-def knob_findings(gpu: GpuFacts, *, may_set: bool | None) -> tuple[Finding, ...]:
+def knob_findings(
+    gpu: GpuFacts, lease: LeaseTrace = NO_LEASE, *, may_set: bool | None
+) -> tuple[Finding, ...]:
     """Clock lists, locks, limits, and the modes that decide whether settings last."""
     return (
         _clock_lists(gpu),
         _allowed(_sm_lock(gpu), may_set=may_set),
         _allowed(_memory_lock(gpu), may_set=may_set),
-        _allowed(_power_limit(gpu), may_set=may_set),
+        _allowed(_power_limit(gpu, lease), may_set=may_set),
         *_enforced_limit(gpu),
         _persistence(gpu),
         *_partitions(gpu),
@@ -193,9 +196,12 @@ def _usable_memory_lock(subject: str, gpu: GpuFacts, listed: tuple[int, ...]) ->
     return Finding(subject=subject, status=Availability.OK, seen=f"{len(listed)} clocks; {opt_in}")
 
 
-def _power_limit(gpu: GpuFacts) -> Finding:
+def _power_limit(gpu: GpuFacts, lease: LeaseTrace) -> Finding:
     subject = "power limit"
     found, least = gpu.power_limit_w, gpu.least_power_limit_w
+    lowered = _lowered(gpu, lease)
+    if lowered is not None:
+        return lowered
     barred = _barred(subject, gpu)
     if barred is not None:
         return barred
@@ -212,6 +218,22 @@ def _power_limit(gpu: GpuFacts) -> Finding:
         subject=subject,
         status=Availability.OK,
         seen=f"{watts(least.value)} to the {watts(found.value)} found",
+    )
+
+
+def _lowered(gpu: GpuFacts, lease: LeaseTrace) -> Finding | None:
+    """A limit that a lease of joulewise has lowered is not the one to be found afterwards."""
+    entry, now_w, least_w = lease.entry, gpu.power_limit_w.value, gpu.least_power_limit_w.value
+    found_w = None if entry is None or entry.found is None else entry.found.power_limit_w
+    if found_w is None or now_w is None or now_w >= found_w - _SAME_W:
+        return None
+    whose = "a dead holder left it" if lease.holder is None else f"{lease.holder} has set it"
+    takes = "" if least_w is None else f"{watts(least_w)} to the {watts(found_w)} found; "
+    return Finding(
+        subject="power limit",
+        status=Availability.LIMITED if lease.holder is None else Availability.OK,
+        seen=f"{takes}{watts(now_w)} now, as {whose}",
+        helps=None if lease.holder is not None else "Put it back: joulewise restore.",
     )
 
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 from joulewise.domain.gpu_facts import Absence, Fact, GpuFacts
 from joulewise.domain.measurement import EventReason
 from joulewise.workflow.findings import Availability, Finding
+from joulewise.workflow.lease_findings import NO_LEASE, LeaseTrace
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ def can_read(gpu: GpuFacts) -> bool:
     return any(meter.is_known for meter in meters)
 
 
-def meter_findings(gpu: GpuFacts) -> tuple[Finding, ...]:
+def meter_findings(gpu: GpuFacts, lease: LeaseTrace = NO_LEASE) -> tuple[Finding, ...]:
     """Meters, counters of event reasons, activity, and what disturbs them."""
     return (
         _energy_counter(gpu),
@@ -37,7 +38,7 @@ def meter_findings(gpu: GpuFacts) -> tuple[Finding, ...]:
         _reason_counters(gpu),
         _activity(gpu),
         _processes(gpu),
-        _held_down(gpu),
+        _held_down(gpu, lease),
         *_smoothing(gpu),
     )
 
@@ -196,8 +197,12 @@ def _processes(gpu: GpuFacts) -> Finding:
     )
 
 
-def _held_down(gpu: GpuFacts) -> Finding:
-    """NVML has no reason 'limited by a lock', so a lock shows as a low clock without a reason."""
+def _held_down(gpu: GpuFacts, lease: LeaseTrace) -> Finding:
+    """NVML has no reason 'limited by a lock', so a lock shows as a low clock without a reason.
+
+    One of joulewise itself is no riddle, and nothing to be undone by hand: its holder gives it
+    back, or `joulewise restore`.
+    """
     subject = "locked by others"
     clock, listed, reasons = gpu.sm_clock_mhz, gpu.sm_clocks_mhz, gpu.event_reasons
     if clock.value is None or not listed.value or reasons.value is None:
@@ -215,16 +220,34 @@ def _held_down(gpu: GpuFacts) -> Finding:
             seen=f"idle at {at}; a lock shows only under load",
         )
     if clock.value < _UNHELD_RATIO * highest_mhz and not reasons.value:
-        return Finding(
-            subject=subject,
-            status=Availability.LIMITED,
-            seen=f"runs at {at}, and no reason is given",
-            why="That is how a clock lock looks which somebody else set or left behind.",
-            helps="Give the clocks back: nvidia-smi -rgc -rmc.",
-        )
+        return _locked(subject, at, lease)
     held = ", ".join(sorted(reason.value for reason in reasons.value))
     return Finding(
         subject=subject, status=Availability.OK, seen=f"runs at {at}{f' ({held})' if held else ''}"
+    )
+
+
+def _locked(subject: str, at: str, lease: LeaseTrace) -> Finding:
+    if lease.holder is not None:
+        return Finding(
+            subject=subject,
+            status=Availability.OK,
+            seen=f"runs at {at}, while {lease.holder} holds the lease",
+        )
+    if lease.left_set is not None:
+        return Finding(
+            subject=subject,
+            status=Availability.LIMITED,
+            seen=f"runs at {at}, which a dead holder left set",
+            helps="Give the clocks back: joulewise restore.",
+        )
+    return Finding(
+        subject=subject,
+        status=Availability.LIMITED,
+        seen=f"runs at {at}, and no reason is given",
+        why="That is how a clock lock looks which somebody else set or left behind.",
+        helps="Ask who set it. Where nobody needs it: nvidia-smi -rgc gives the SM clock back, "
+        "nvidia-smi -rmc the memory clock.",
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+from joulewise.control.remote import reach
 from joulewise.device.nvml_discovery import FoundGpu, gpu_count, seen_gpus
 from joulewise.device.nvml_gpu import NvmlGpu, open_nvml
 from joulewise.device.nvml_string import (
@@ -15,12 +17,13 @@ from joulewise.device.nvml_string import (
     visible_selectors,
 )
 from joulewise.device.real_time import MonotonicTimer
-from joulewise.domain.errors import DeviceError, InputError, NotSupported
+from joulewise.domain.errors import DeviceError, InputError, JoulewiseError, NotSupported
 from joulewise.simulator.device_string import is_recorded
 from joulewise.simulator.fake_driver import loaded_driver
 from joulewise.simulator.virtual import is_virtual
 from joulewise.workflow.devices import doubts_of_fake
 from joulewise.workflow.doctor import examine
+from joulewise.workflow.leasing import socket_path
 
 
 def open_hardware(device: str) -> NvmlGpu:
@@ -69,12 +72,32 @@ def open_visible(
 
 
 def no_gpu_here() -> NotSupported | None:
-    """Why no GPU can be read here, in the doctor's words; `None` where one can."""
+    """Why no GPU can be read here, in the doctor's words; `None` where one can.
+
+    A container may reach joulewised, and lack the library by which GPUs are read.
+    """
     diagnosis = examine()
     if diagnosis.can_read:
         return None
+    socket = socket_path()
+    if not diagnosis.gpus and socket is not None and _answers(socket):
+        return NotSupported(
+            f"joulewised answers at {socket}, but this process sees no GPU: NVML is missing here",
+            hint="Start the container with --gpus all and -e NVIDIA_DRIVER_CAPABILITIES="
+            "compute,utility: utility brings NVML. joulewise doctor tells more.",
+        )
     hint = "" if diagnosis.hint is None else f"{diagnosis.hint} "
     return NotSupported(diagnosis.verdict, hint=f"{hint}joulewise doctor tells more.")
+
+
+def _answers(socket: Path) -> bool:
+    try:
+        connection = reach(socket)
+    except JoulewiseError:
+        return False
+    if connection is not None:
+        connection.close()
+    return connection is not None
 
 
 def _opened(device: str) -> NvmlGpu:

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from joulewise.control.daemon_socket import DEFAULT_SOCKET_PATH, connected_socket
@@ -17,6 +18,7 @@ from joulewise.device.nvml_string import is_nvml
 from joulewise.domain.control import Holder
 from joulewise.domain.ports import Gpu, GpuIdentity, Lease
 from joulewise.simulator.fake_driver import loaded_driver
+from joulewise.workflow.daemon_lease import DaemonLease
 
 SOCKET_VARIABLE = "JOULEWISE_SOCKET"
 _OFF = "off"
@@ -61,7 +63,7 @@ def _leased_or_held(gpu: Gpu, holder: Holder | None) -> Iterator[Lease]:
         program = None if holder is None else holder.command
         connection = DaemonConnection(path, program, connected=connected)
         with closing(connection), leased(connection, gpu) as remote:
-            yield remote
+            yield DaemonLease(remote, connection, gpu.identity.uuid)
         return
     with _SHARED.use() as guard, hold(gpu, guard=guard, holder=holder) as lease:
         yield lease
@@ -97,37 +99,50 @@ def guard_process() -> GuardProcess:
 _RUN = "from joulewise.workflow.guarding import main; main()"
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Use:
+    """A guard process, and how many leases of the process that started it are under it."""
+
+    guard: GuardProcess
+    pid: int = field(default_factory=os.getpid)
+    lease_count: int = 0
+
+
 class _SharedGuard:
     """One guard process for all leases of this process, as long as there is one."""
 
     def __init__(self) -> None:
         self._change = threading.Lock()
-        self._guard: GuardProcess | None = None
-        self._lease_count = 0
+        self._use: _Use | None = None
 
     @contextmanager
     def use(self) -> Iterator[Guard]:
         with self._change:
-            if self._guard is None:
-                self._guard = guard_process()
-            guard = self._guard
-            self._lease_count += 1
+            if self._use is None:
+                self._use = _Use(guard=guard_process())
+            use = self._use
+            use.lease_count += 1
         try:
-            yield guard
+            yield use.guard
         finally:
-            with self._change:
-                self._lease_count -= 1
-                is_last = self._lease_count == 0
-                if is_last:
-                    self._guard = None
+            self._leave(use)
+
+    def _leave(self, use: _Use) -> None:
+        # A forked child may leave the block of its parent, whose guard process goes on.
+        if use.pid != os.getpid():
+            return
+        with self._change:
+            use.lease_count -= 1
+            is_last = use.lease_count == 0
             if is_last:
-                guard.close()
+                self._use = None
+        if is_last:
+            use.guard.close()
 
     def forget_in_child(self) -> None:
         """A forked child has no lease, and so needs a guard of its own for its first."""
         self._change = threading.Lock()
-        self._guard = None
-        self._lease_count = 0
+        self._use = None
 
 
 _SHARED = _SharedGuard()

@@ -20,7 +20,9 @@ from joulewise.device.nvml_gpu import open_nvml
 from joulewise.device.real_time import MonotonicTimer
 from joulewise.domain.control import ControlledGpu
 from joulewise.domain.errors import InputError, JoulewiseError, NotSupported
+from joulewise.domain.gpu_facts import GpuFacts
 from joulewise.domain.ports import GpuIdentity, Timer, WatchedGpu
+from joulewise.workflow.absent_gpus import is_recognized, recognized, traces_beside
 from joulewise.workflow.lease_findings import lease_trace
 from joulewise.workflow.machine_time import machine_timer
 
@@ -164,10 +166,9 @@ def watch_machine() -> GpuWatch:
     if driver.problem is not None:
         raise NotSupported(driver.problem, hint=driver.hint)
     timer = machine_timer()
-    places = tuple(
-        _place(gpu.index, gpu.uuid.value, gpu.name.value, timer, is_fake=driver.is_fake)
-        for gpu in gpu_facts()
-    )
+    listed = [_known(gpu, is_fake=driver.is_fake) for gpu in gpu_facts()]
+    known = _told_apart(listed)
+    places = tuple(_place(one, gpu.device, timer) for gpu, one in zip(listed, known, strict=True))
     if not places:
         raise NotSupported(
             "the NVIDIA driver lists no GPU", hint="joulewise doctor says what is wrong."
@@ -177,7 +178,7 @@ def watch_machine() -> GpuWatch:
 
 def with_lease(gpu: ControlledGpu) -> ControlledGpu:
     """Who holds it, and what a dead holder left set, where this account may see that."""
-    if not _may_see_lease(gpu):
+    if not is_recognized(gpu) or not _may_see_lease(gpu):
         return replace(gpu, is_control_known=False)
     trace = lease_trace(gpu.uuid)
     if trace.named is None or trace.named.is_giving_back:
@@ -213,16 +214,25 @@ def _may_look(folder: Path, lock: Path) -> bool:
     return not lock.exists() or os.access(lock, os.R_OK | os.W_OK)
 
 
-def _place(
-    index: int, uuid: str | None, name: str | None, timer: Timer, *, is_fake: bool
-) -> GpuPlace:
-    # One that tells no UUID now has none to be found by either.
-    device = f"nvml:{index}" if uuid is None else f"nvml:{uuid}"
-    known = ControlledGpu(
+def _known(gpu: GpuFacts, *, is_fake: bool) -> ControlledGpu:
+    """What is known without reading; one that tells no UUID now has its number in place of it."""
+    uuid = gpu.uuid.value
+    device = f"nvml:{gpu.index if uuid is None else uuid}"
+    return ControlledGpu(
         uuid=uuid or device,
-        name=name or "unknown",
+        name=gpu.name.value or "unknown",
         device=device,
         is_simulated=is_fake,
-        index=index,
+        index=gpu.index,
     )
+
+
+def _told_apart(listed: Sequence[ControlledGpu]) -> tuple[ControlledGpu, ...]:
+    """The same, and the one that does not answer as what leases tell it to be."""
+    silent_count = sum(not is_recognized(gpu) for gpu in listed)
+    traces = traces_beside([gpu.uuid for gpu in listed]) if silent_count == 1 else {}
+    return tuple(gpu if is_recognized(gpu) else recognized(gpu, traces) for gpu in listed)
+
+
+def _place(known: ControlledGpu, device: str, timer: Timer) -> GpuPlace:
     return GpuPlace(known=known, open=lambda: open_nvml(device, timer=timer))

@@ -15,8 +15,8 @@ from joulewise.cli.beside import (
     UserCommand,
     command_text,
     end,
-    notice,
     require_out,
+    tell,
 )
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.render import print_caveats, print_line, say, seconds, table
@@ -34,11 +34,12 @@ from joulewise.workflow.lease_findings import knob_names
 T = TypeVar("T")
 
 ApplyDevice = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--device",
         envvar="JOULEWISE_DEVICE",
-        help="The GPU, as in nvml:0. Default: the one that the plan was made on, or the only one.",
+        help="The GPU, as in nvml:0. Default: the one that the plan was made on, or the only one "
+        "that CUDA_VISIBLE_DEVICES leaves.",
     ),
 ]
 ApplyPlan = Annotated[
@@ -87,14 +88,15 @@ def apply(
     own input, output and exit code. Setting clocks needs rights, or joulewised.
     """
     asked = _asked(plan, sm_clock, mem_clock, power_limit)
+    gpu_name = _only_gpu(device or ())
     if is_dry_run:
-        gpu = open_for(asked, device)
+        gpu = open_for(asked, gpu_name)
         planned = dry_run(gpu, point_on(asked, gpu))
         finish(_dry_outcome(planned), as_json=as_json, fail_on=frozenset())
         return
     own = Command(command or ())
     require_out(out)
-    result = apply_while(open_for(asked, device), asked, own, notice)
+    result = apply_while(open_for(asked, gpu_name), asked, own, tell)
     outcome = Outcome(
         status=Status.FEASIBLE,
         render=lambda console: render(console, result, own.arguments),
@@ -120,11 +122,25 @@ def sentence(result: Applied, arguments: Sequence[str]) -> str:
         held = "The GPU stayed idle all the while."
     else:
         held = "Nothing tells which clock it held."
-    given_back = _GIVEN_BACK[result.is_given_back]
+    part = "" if result.held_s is None else f", about {seconds(result.held_s, 2)} of it"
     return (
-        f"{origin}{command_text(arguments)} took {seconds(result.time_s)} with "
-        f"{point_text(result.point)} on {result.device_name}. {held} {given_back}"
+        f"{origin}{command_text(arguments)} took {seconds(result.time_s)}{part} with "
+        f"{point_text(result.point)} on {result.device_name}. {held} {given_back_text(result)}"
     )
+
+
+def given_back_text(result: Applied) -> str:
+    """That all is given back, but for what is somebody else's by now."""
+    said = _GIVEN_BACK[result.is_given_back]
+    left = [
+        f"the power limit, left at {result.left_limit_w:g} W"
+        if knob == "power_limit_w" and result.left_limit_w is not None
+        else f"the {knob_names((knob,))}"
+        for knob in result.left_alone
+    ]
+    if not left:
+        return said
+    return f"{said} Not so {' and '.join(left)}: somebody else has set it since."
 
 
 _GIVEN_BACK = {
@@ -144,6 +160,18 @@ def point_text(point: OperatingPoint) -> str:
     if point.power_limit_w is not None:
         parts.append(f"a power limit of {point.power_limit_w:g} W")
     return " and ".join(parts) if parts else "every knob left to the driver"
+
+
+def _only_gpu(devices: Sequence[str]) -> str | None:
+    """Raises InputError for several."""
+    if len(devices) > 1:
+        raise InputError(
+            "a command holds one GPU",
+            field="device",
+            hint="Start one joulewise apply per GPU; one may run another: joulewise apply "
+            "--device nvml:0 … -- joulewise apply --device nvml:1 … -- COMMAND.",
+        )
+    return devices[0] if devices else None
 
 
 def _asked(
@@ -198,7 +226,10 @@ def _extra(result: Applied, arguments: Sequence[str]) -> dict[str, object]:
         "point": result.point,
         "sm_clock_held_mhz": result.sm_clock_held_mhz,
         "is_idle": result.is_idle,
+        "held_s": result.held_s,
         "is_given_back": result.is_given_back,
+        "left_alone": result.left_alone,
+        "left_power_limit_w": result.left_limit_w,
     }
 
 

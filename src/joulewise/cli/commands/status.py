@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
+from rich.table import Table
 
 from joulewise.cli.options import AsJson
 from joulewise.cli.outcome import Outcome, finish
-from joulewise.cli.render import counted, print_line, say, table
-from joulewise.control.daemon.messages import AskedPoint, GpuState, SeenCaveat
+from joulewise.cli.render import counted, print_wrapped, say, table
+from joulewise.control.daemon.messages import AskedPoint, GpuState, SeenCaveat, SeenHolder
 from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.plan import Status
 from joulewise.workflow.control_status import ControlStatus, SeenDaemon, control_status
@@ -30,6 +31,7 @@ def status(as_json: AsJson = False) -> None:
             "daemon": _daemon(seen.daemon),
             "gpus": [_document(gpu, seen) for gpu in seen.gpus],
             "left_elsewhere": seen.left_elsewhere,
+            "held_elsewhere": seen.held_elsewhere,
         },
     )
     finish(outcome, as_json=as_json, fail_on=frozenset())
@@ -37,12 +39,11 @@ def status(as_json: AsJson = False) -> None:
 
 def render(console: Console, seen: ControlStatus) -> None:
     """One row for each GPU; what is amiss below; one sentence."""
-    columns = ("GPU", "held by", "asked", "SM clock", "memory", "power", "limit")
-    rows = [_row(gpu, seen) for gpu in seen.gpus]
-    console.print(table(None, columns, rows, left_count=3))
+    if seen.gpus:
+        console.print(_table(seen))
     for line in _lines(seen):
         console.print()
-        print_line(console, line)
+        print_wrapped(console, line)
     say(console, sentence(seen))
 
 
@@ -50,13 +51,18 @@ def sentence(seen: ControlStatus) -> str:
     """How many are held, and through what."""
     if not seen.gpus:
         return f"{_through(seen.daemon)} knows of no GPU."
-    held_count = sum(gpu.holder is not None for gpu in seen.gpus)
+    held_count = sum(gpu.holder is not None and not gpu.is_lowered_idle for gpu in seen.gpus)
+    lowered_count = sum(gpu.is_lowered_idle for gpu in seen.gpus)
     gpus = counted(len(seen.gpus), "GPU")
     origin = "Simulated. " if any(gpu.is_simulated for gpu in seen.gpus) else ""
-    said = f"{origin}{held_count} of {gpus} held, as {_through(seen.daemon)} says."
+    known = " known to be" if seen.unknown else ""
+    lowered = f", {lowered_count} lowered by the idle policy" if lowered_count else ""
+    said = f"{origin}{held_count} of {gpus}{known} held{lowered}, as {_through(seen.daemon)} says."
     left_count = sum(gpu.left_set is not None for gpu in seen.gpus) + len(seen.left_elsewhere)
     if left_count:
         said += f" Clocks of {counted(left_count, 'GPU')} were left set: joulewise restore."
+    if seen.unknown and (seen.daemon is None or seen.daemon.problem is not None):
+        said += " What root or joulewised holds or left cannot be seen by this account."
     return said
 
 
@@ -66,19 +72,58 @@ def _through(daemon: SeenDaemon | None) -> str:
     return f"joulewised (process {daemon.pid})"
 
 
-def _row(gpu: GpuState, seen: ControlStatus) -> tuple[str, ...]:
-    holder = gpu.holder or ("not to be seen" if gpu.device in seen.unknown else "nobody")
-    if gpu.is_lowered_idle:
-        holder = "idle policy (lowered)"
+def _table(seen: ControlStatus) -> Table:
+    """A name that all have stands above, so that a GPU takes one line of 80 columns."""
+    names = {gpu.name for gpu in seen.gpus}
+    title = names.pop() if len(names) == 1 else None
+    name = () if title is not None else ("name",)
+    digit_count = _digit_count([gpu.gpu for gpu in seen.gpus])
+    rows = [_row(gpu, seen, digit_count, is_named=title is None) for gpu in seen.gpus]
+    columns = ("GPU", "UUID", *name, "held by", "asked", "SM/memory", "power/limit")
+    return table(title, columns, rows, left_count=len(columns) - 2, copied_count=2)
+
+
+def _row(
+    gpu: GpuState, seen: ControlStatus, digit_count: int, *, is_named: bool
+) -> tuple[str, ...]:
     return (
-        gpu.name,
-        holder,
+        "-" if gpu.index is None else f"nvml:{gpu.index}",
+        _short(gpu.gpu, digit_count) if gpu.gpu != gpu.device else "-",
+        *((gpu.name,) if is_named else ()),
+        _holder(gpu, seen),
         _asked(gpu),
-        _with_unit(gpu.sm_clock_mhz, "MHz"),
-        _with_unit(gpu.mem_clock_mhz, "MHz"),
-        _with_unit(gpu.power_w, "W"),
-        _with_unit(gpu.power_limit_w, "W"),
+        _pair(gpu.sm_clock_mhz, gpu.mem_clock_mhz, "MHz"),
+        _pair(gpu.power_w, gpu.power_limit_w, "W"),
     )
+
+
+_UUID_START = "GPU-"
+_FEWEST_DIGIT_COUNT = 4
+
+
+def _short(uuid: str, digit_count: int) -> str:
+    """The beginning of a UUID, which names the GPU in device strings."""
+    return uuid[: len(_UUID_START) + digit_count]
+
+
+def _digit_count(uuids: Sequence[str]) -> int:
+    """So few digits that they still tell all apart."""
+    longest = max(map(len, uuids))
+    different = len(set(uuids))
+    counts = range(_FEWEST_DIGIT_COUNT, longest)
+    return next((n for n in counts if len({_short(one, n) for one in uuids}) == different), longest)
+
+
+def _holder(gpu: GpuState, seen: ControlStatus) -> str:
+    """Who, by name and program: `alice: train.py (15481)`."""
+    if gpu.is_lowered_idle:
+        return "nobody (lowered)"
+    if gpu.held_by is not None:
+        said = ": ".join(filter(None, (gpu.held_by.user, gpu.held_by.command)))
+        return f"{said} ({gpu.held_by.pid})" if said else f"process {gpu.held_by.pid}"
+    if gpu.left_set is not None:
+        return "nobody (left set)"
+    return gpu.holder or ("not known" if gpu.device in seen.unknown else "nobody")
 
 
 def _asked(gpu: GpuState) -> str:
@@ -88,18 +133,29 @@ def _asked(gpu: GpuState) -> str:
     return knob_names(gpu.touched) or "-"
 
 
-def _with_unit(value: float | None, unit: str) -> str:
-    return "-" if value is None else f"{value:.0f} {unit}"
+def _pair(first: float | None, second: float | None, unit: str) -> str:
+    """Two readings in one cell: `1005/9501 MHz`."""
+    if first is None and second is None:
+        return "-"
+    said = ("-" if one is None else f"{one:.0f}" for one in (first, second))
+    return f"{'/'.join(said)} {unit}"
+
+
+def _title(gpu: GpuState) -> str:
+    return gpu.device if gpu.index is None else f"nvml:{gpu.index}"
 
 
 def _lines(seen: ControlStatus) -> Iterator[str]:
     for gpu in seen.gpus:
+        title = _title(gpu)
         if not gpu.is_answering:
-            yield f"{gpu.name} ({gpu.device}) does not answer."
-        for caveat in gpu.caveats:
-            if caveat.kind != CaveatKind.SIMULATED_DEVICE.value:
-                yield f"{gpu.name} ({gpu.device}): {caveat.kind}: {caveat.seen}."
-        yield from (said for said in (gpu.left_set, gpu.left_open) if said is not None)
+            yield (
+                f"{title} does not answer: {gpu.name} ({gpu.device}) is lost to its driver, or "
+                "that hangs. The kernel log says more."
+            )
+        yield from (f"{title}: {said}" for said in _doubts(gpu))
+        yield from (f"{title}: {said}" for said in (gpu.left_set, gpu.left_open) if said)
+    yield from seen.held_elsewhere
     yield from seen.left_elsewhere
     if seen.daemon is None:
         return
@@ -108,17 +164,26 @@ def _lines(seen: ControlStatus) -> Iterator[str]:
         yield f"joulewised at {seen.daemon.socket} was not asked: {seen.daemon.problem}."
 
 
+def _doubts(gpu: GpuState) -> Iterator[str]:
+    for caveat in gpu.caveats:
+        # What a dead holder left set is no riddle.
+        is_explained = gpu.left_set is not None and caveat.kind == CaveatKind.FOREIGN_CONTROL.value
+        if caveat.kind != CaveatKind.SIMULATED_DEVICE.value and not is_explained:
+            yield f"{caveat.kind}: {caveat.seen}."
+
+
 def _document(gpu: GpuState, seen: ControlStatus) -> dict[str, object]:
     """Every field, also those that say nothing."""
     return {
         **_fields(gpu),
+        "held_by": None if gpu.held_by is None else _fields(gpu.held_by),
         "asked": None if gpu.asked is None else _fields(gpu.asked),
         "caveats": [_fields(caveat) for caveat in gpu.caveats],
         "is_control_known": gpu.device not in seen.unknown,
     }
 
 
-def _fields(record: GpuState | AskedPoint | SeenCaveat) -> dict[str, object]:
+def _fields(record: GpuState | AskedPoint | SeenCaveat | SeenHolder) -> dict[str, object]:
     return {name: getattr(record, name) for name in record.__struct_fields__}
 
 

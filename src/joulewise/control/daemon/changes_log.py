@@ -30,6 +30,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     user: str | None = None
     program: str | None = None
     asked: str | None = None
+    why: str | None = None
     result: str | None = None
     count: int | None = None
 
@@ -58,6 +59,7 @@ class ChangesLog:
         client: Client | None = None,
         gpu: str | None = None,
         asked: str | None = None,
+        why: str | None = None,
         result: str | None = None,
     ) -> None:
         """Note that something happened; returns at once."""
@@ -72,6 +74,7 @@ class ChangesLog:
                 user=None if peer is None else peer.user,
                 program=None if client is None else client.program,
                 asked=asked,
+                why=why,
                 result=result,
             )
         )

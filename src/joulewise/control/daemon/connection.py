@@ -30,10 +30,15 @@ _SHORTEST_S = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a connection waits for its first line, and for a client that does not read."""
+    """How long a connection waits.
+
+    For its first line, for a client that does not read, and for one without a lease that asks
+    nothing: it keeps a place from others.
+    """
 
     hello_s: float = 5.0
     unread_s: float = 5.0
+    idle_s: float = 60.0
 
 
 class Host(Protocol):
@@ -78,6 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_greeted = False
         self._is_suspected = False
         self._is_answering = False
+        self._asked_gpu: str | None = None
         self._is_reading = True
         self._is_unread = False
         self._has_ended = False
@@ -103,7 +109,6 @@ class Connection(asyncio.BufferedProtocol):
         self._go_on()
 
     def eof_received(self) -> bool:
-        # What was asked before is answered first.
         self._has_ended = True
         self._go_on()
         return True
@@ -145,10 +150,20 @@ class Connection(asyncio.BufferedProtocol):
     # Lines in.
 
     def _go_on(self) -> None:
-        """Answer the next question, where there is one and nothing is in the way."""
+        """Answer the next question, where there is one and nothing is in the way.
+
+        Once the client has said its last word, that is only as long as it holds nothing: no
+        question that still waits, or is being answered, keeps clocks from being given back.
+        """
         if self._is_over:
             return
-        if not (self._is_answering or self._is_unread):
+        is_holding = self._host.desk.is_holding(self.client)
+        if self._has_ended and is_holding:
+            self._say_goodbye()
+        elif is_holding and self._filled_count == _ROOM_BYTES:
+            # Behind all that, the end of the connection would not be seen in time.
+            self._break(InputError("who holds a lease waits for an answer before it asks more"))
+        elif not (self._is_answering or self._is_unread):
             self._begin_next()
         self._read_while_room()
 
@@ -159,8 +174,7 @@ class Connection(asyncio.BufferedProtocol):
         elif length >= 0:
             self._wait_or_answer(length)
         elif self._has_ended:
-            self._is_over = True
-            self._host.spawn(self._part())
+            self._say_goodbye()
 
     def _wait_or_answer(self, length: int) -> None:
         """Answer the question of so many bytes, after a while where too many came."""
@@ -193,7 +207,9 @@ class Connection(asyncio.BufferedProtocol):
         except InputError as error:
             self._break(error)
             return
+        self._asked_gpu = getattr(question, "gpu", None)
         answer = await self._host.desk.answer(self.client, question)
+        self._asked_gpu = None
         self._tell(answer)
         if not self._is_greeted:
             self._greet(answer)
@@ -250,6 +266,10 @@ class Connection(asyncio.BufferedProtocol):
 
     # The end.
 
+    def _say_goodbye(self) -> None:
+        self._is_over = True
+        self._host.spawn(self._part())
+
     async def _part(self) -> None:
         """The client said its last word: close once its clocks are given back."""
         await self._host.desk.leave(self.client, Why.DISCONNECTED)
@@ -270,20 +290,31 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def _listen(self) -> None:
-        """End the leases of a client that has been silent for too long."""
+        """End the leases of a client that has been silent for too long, or else its connection.
+
+        While it waits for an answer it is silent rightly, but for so long only the lease on the
+        GPU that it asked about is kept: that one is not given back before its driver answers.
+        """
         if self._is_over:
             return
-        timeout_s = self._host.heartbeat_timeout_s
-        is_excused = self._is_answering or not self.client.held
+        is_at_stake = bool(self.client.held - {self._asked_gpu})
+        timeout_s = self._host.heartbeat_timeout_s if is_at_stake else self._host.patience.idle_s
+        is_excused = not is_at_stake and (self._is_answering or bool(self.client.held))
         silent_s = 0.0 if is_excused else self._loop.time() - self._heard_s
-        again_s = max(timeout_s - silent_s, _SHORTEST_S)
+        # A lease may be taken before the next look.
+        again_s = min(timeout_s - silent_s, self._host.heartbeat_timeout_s)
         was_suspected, self._is_suspected = self._is_suspected, silent_s >= timeout_s
         # Where this process itself stood still, what was said meanwhile has yet to be read.
         if self._is_suspected and was_suspected:
-            self._host.spawn(self._host.desk.end_leases(self.client, Why.SILENT))
+            if not is_at_stake:
+                self._is_over = True
+                self.close()
+                return
+            desk, kept = self._host.desk, self._asked_gpu
+            self._host.spawn(desk.end_leases(self.client, Why.SILENT, kept=kept))
             self._is_suspected = False
             again_s = timeout_s
-        self._timer = self._loop.call_later(again_s, self._listen)
+        self._timer = self._loop.call_later(max(again_s, _SHORTEST_S), self._listen)
 
 
 def _say_to_nobody(_answer: Answer) -> None:

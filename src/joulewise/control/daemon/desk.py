@@ -51,6 +51,10 @@ _BEATS_PER_TIMEOUT = 4.0
 _RECOVERY_PATIENCE_S = 10.0
 
 
+# Taking a GPU, setting it and setting it once more is no flood, however slow the rate.
+_LEAST_BURST_COUNT = 10.0
+
+
 class LeaseDesk:
     """Leases GPUs to clients within a policy.
 
@@ -72,10 +76,10 @@ class LeaseDesk:
         self._open_again_s = open_again_s
         self.problems: tuple[str, ...] = ()
         """Sentences on what the daemon cannot do, beside its GPUs."""
-        self._policy = policy
+        self.policy = policy
         self._log = log
         self._refusals = Refusals(log, self._now_s)
-        self._rates = UserRates(policy.settings.max_changes_per_s)
+        self._rates = _change_rates(policy)
         self._is_closing = False
         self._watches: list[asyncio.Task[None]] = []
         self._endings: set[asyncio.Task[JoulewiseError | None]] = set()
@@ -92,7 +96,7 @@ class LeaseDesk:
         if recoveries:
             await asyncio.wait(recoveries, timeout=_RECOVERY_PATIENCE_S)
         self._endings |= recoveries
-        period_s = self._policy.settings.sample_period_s
+        period_s = self.policy.settings.sample_period_s
         self._watches = [asyncio.create_task(self._watch(one, period_s)) for one in keepers]
         self._watches += [asyncio.create_task(self._await_absent(one)) for one in self._absent]
 
@@ -132,9 +136,14 @@ class LeaseDesk:
         client.is_gone = True
         await self.end_leases(client, why)
 
-    async def end_leases(self, client: Client, why: Why) -> None:
-        """End the leases of a client, and tell it once the clocks are given back."""
-        endings = [self._end(client, keeper, why) for keeper in self._held_by(client)]
+    def is_holding(self, client: Client) -> bool:
+        """Whether a client holds a GPU, or is about to."""
+        return any(keeper.client is client for keeper in self._keepers.values())
+
+    async def end_leases(self, client: Client, why: Why, *, kept: str | None = None) -> None:
+        """End the leases of a client but that on `kept`; tell it once the clocks are given back."""
+        held = [keeper for keeper in self._held_by(client) if keeper.uuid != kept]
+        endings = [self._end(client, keeper, why) for keeper in held]
         if endings:
             await asyncio.wait(endings)
 
@@ -176,7 +185,7 @@ class LeaseDesk:
                 gpus = tuple(map(state_of, self.gpus()))
                 return State(pid=os.getpid(), gpus=gpus, problems=self.problems)
             case May(gpu=gpu, point=point):
-                self._policy.check(client.peer, gpu, point, self._keeper(gpu).grid)
+                self.policy.check(client.peer, gpu, point, self._keeper(gpu).grid)
                 return Allowed(gpu=gpu)
 
     def _hello(self, client: Client, question: Hello) -> Welcome:
@@ -190,7 +199,7 @@ class LeaseDesk:
         return Welcome(
             version=PROTOCOL_VERSION,
             pid=os.getpid(),
-            beat_s=self._policy.settings.heartbeat_timeout_s / _BEATS_PER_TIMEOUT,
+            beat_s=self.policy.settings.heartbeat_timeout_s / _BEATS_PER_TIMEOUT,
         )
 
     async def _take(self, client: Client, question: Take) -> Granted:
@@ -201,7 +210,7 @@ class LeaseDesk:
             raise BusyError("joulewised is stopping", hint="Try again once it runs again.")
         uuid = question.gpu
         keeper = self._keeper(uuid)
-        self._policy.require_lease(client.peer, uuid)
+        self.policy.require_lease(client.peer, uuid)
         if keeper.client is client:
             raise InputError("this connection holds the lease on this GPU already")
         found_w = await keeper.take(client)
@@ -213,7 +222,7 @@ class LeaseDesk:
     async def _apply(self, client: Client, question: Apply) -> Answer:
         self._count_change(client)
         keeper, point = self._keeper_of(client, question.gpu), question.point
-        self._policy.check(client.peer, question.gpu, point, keeper.grid)
+        self.policy.check(client.peer, question.gpu, point, keeper.grid)
         answer: Answer = Applied(gpu=question.gpu)
         result = "set"
         try:
@@ -236,7 +245,7 @@ class LeaseDesk:
         if not self._rates.take(client.peer.uid, self._now_s()):
             raise BusyError(
                 f"{client.peer.title} asks for more than "
-                f"{self._policy.settings.max_changes_per_s:g} changes per second",
+                f"{self.policy.settings.max_changes_per_s:g} changes per second",
                 hint="Ask less often, or have max_changes_per_s raised in the policy file.",
             )
 
@@ -283,20 +292,23 @@ class LeaseDesk:
         return ending
 
     async def _tell_end(
-        self, client: Client, uuid: str, why: Why, given_back: asyncio.Future[None]
+        self, client: Client, uuid: str, why: Why, given_back: asyncio.Future[bool]
     ) -> JoulewiseError | None:
         problem: JoulewiseError | None = None
+        result = "given back"
         try:
-            await given_back
+            if not await given_back:
+                result = "nothing to give back"
         except JoulewiseError as error:
             problem = error
         except Exception as error:  # noqa: BLE001 - whatever it is, it has to be told
             problem = DeviceError(f"joulewised failed to ({type(error).__name__}: {error})")
-        result = "given back" if problem is None else f"not given back: {problem}"
-        self._log.write("lease ended", client=client, gpu=uuid, asked=why.value, result=result)
+        if problem is not None:
+            result = f"not given back: {problem}"
+        self._log.write("lease ended", client=client, gpu=uuid, why=why.value, result=result)
         if why is not Why.RELEASED:
             said = why.text if problem is None else f"{why.text}; {result}"
-            client.tell(Ended(gpu=uuid, why=said))
+            client.tell(Ended(gpu=uuid, why=said, is_given_back=problem is None))
         return problem
 
     def _note(self, gpu: str, event: str, what: str | None) -> None:
@@ -314,7 +326,7 @@ class LeaseDesk:
         self._absent = tuple(one for one in self._absent if one is not absent)
         self._note(keeper.uuid, "gpu answers", None)
         await keeper.recover()
-        await self._watch(keeper, self._policy.settings.sample_period_s)
+        await self._watch(keeper, self.policy.settings.sample_period_s)
 
     async def _watch(self, keeper: GpuKeeper, period_s: float) -> None:
         """Watch a GPU for ever, whatever happens to one look at it."""
@@ -327,3 +339,7 @@ class LeaseDesk:
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
+
+
+def _change_rates(policy: Policy) -> UserRates:
+    return UserRates(policy.settings.max_changes_per_s, least_burst_count=_LEAST_BURST_COUNT)

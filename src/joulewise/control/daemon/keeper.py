@@ -18,7 +18,7 @@ from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.control import ControlledGpu, Holder
 from joulewise.domain.errors import BusyError, DeviceError, JoulewiseError
 from joulewise.domain.measurement import GpuSample
-from joulewise.domain.points import CLOCK_KNOBS, ClockGrid, KnobState, OperatingPoint
+from joulewise.domain.points import CLOCK_KNOBS, ClockGrid, KnobState, OperatingPoint, Touched
 from joulewise.domain.ports import Gpu
 
 TakeLease = Callable[[Gpu, Holder], GpuLease]
@@ -88,13 +88,16 @@ class GpuKeeper:
         self._left_open: str | None = None
         self._setting = SerialThread(f"sets {self.uuid}")
         self._reading = SerialThread(f"reads {self.uuid}")
-        self._giving_back: asyncio.Future[None] | None = None
+        self._giving_back: asyncio.Future[bool] | None = None
         self._holder: Holder | None = None
         self._idle = Idling(idle)
         self._try_again_s = 0.0
         # Of the thread that sets clocks.
         self._lease: GpuLease | None = None
         self._found: KnobState | None = None
+        # Clocks that somebody took over: under this lease, and under those before it.
+        self._yielded: frozenset[str] = frozenset()
+        self._stale: frozenset[str] = frozenset()
         # What is not as asked.
         self._asked: Asked | None = None
         self._drifting = Drifting()
@@ -169,8 +172,11 @@ class GpuKeeper:
         """Ask for a point under the client's lease. Raises what the lease raises."""
         await self._setting.start(partial(self._apply, point))
 
-    def give_back(self) -> asyncio.Future[None]:
-        """End the lease; the future raises what was in the way of giving the clocks back."""
+    def give_back(self) -> asyncio.Future[bool]:
+        """End the lease; the future tells whether anything was to be.
+
+        It raises what was in the way of giving the clocks back.
+        """
         self.client = self._holder = self._asked = None
         self._caveats, self._others = (), Others()
         self._giving_back = self._setting.start(self._finish)
@@ -247,7 +253,7 @@ class GpuKeeper:
             if self.client is None and self._idle.is_lowered:
                 self._holder = holder
 
-    def _note_idle_end(self, ending: asyncio.Future[None]) -> None:
+    def _note_idle_end(self, ending: asyncio.Future[bool]) -> None:
         """Said once it is so; what was in the way is in the keeper's state, too."""
         error = None if ending.cancelled() else ending.exception()
         if error is None:
@@ -335,8 +341,9 @@ class GpuKeeper:
             raise
         self.left_set, self._others = None, Others()
         try:
-            # What was asked under the last lease says nothing of how the GPU is found by this one.
-            self.gpu.reset()
+            # What was asked under the last lease says nothing of how the GPU is found by this one;
+            # a clock that somebody took over is theirs until it is asked for by name.
+            self.gpu.reset(Touched(knobs=frozenset({"power_limit_w"})) if self._stale else None)
             self.grid = self.gpu.clock_grid()
             self._found = self.gpu.knob_state()
         except BaseException:
@@ -350,6 +357,11 @@ class GpuKeeper:
             raise DeviceError(
                 "the lease on this GPU is over", hint="Take a new one before setting clocks."
             )
+        named = frozenset(knob for knob in self._stale if getattr(point, knob) is not None)
+        if named:
+            # Else the GPU's handle would take it for set as it was before it was taken over.
+            self.gpu.reset(Touched(knobs=named))
+            self._stale -= named
         lease.apply(point)
         self._asked = (point, self.gpu.now_s())
 
@@ -369,17 +381,22 @@ class GpuKeeper:
         if self._lease is not lease or knob not in lease.touched.knobs:
             return False
         lease.yield_knob(knob)
+        self._yielded |= {knob}
         return True
 
-    def _finish(self) -> None:
+    def _finish(self) -> bool:
+        """End the lease; whether anything was to be given back."""
         lease, self._lease, self._found, self._asked = self._lease, None, None, None
         if lease is None:
-            return
+            return False
+        self._stale, self._yielded = self._stale | self._yielded, frozenset()
+        is_touched = bool(lease.touched.knobs)
         try:
             lease.release()
         except Exception as error:
             self.left_set = lease.still_set() or _left(error)
             raise
+        return is_touched
 
 
 def _left(error: Exception) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from joulewise.domain.control import ControlledGpu
+from joulewise.domain.control import ControlledGpu, Holder
 from joulewise.domain.errors import (
     BusyError,
     DeviceError,
@@ -100,7 +100,7 @@ class Welcome(Answer, frozen=True, tag="welcome", kw_only=True):
 
     version: int
     pid: int
-    beat_s: float
+    beat_s: Annotated[float, msgspec.Meta(gt=0, le=3600)]
 
 
 class Granted(Answer, frozen=True, tag="granted", kw_only=True):
@@ -157,17 +157,29 @@ class SeenCaveat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     advice: str | None = None
 
 
+class SeenHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who holds a lease, for programs: a `domain.control.Holder`."""
+
+    pid: int
+    user: str | None = None
+    command: str | None = None
+    daemon_pid: int | None = None
+
+
 class GpuState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One GPU for people and programs: a `domain.control.ControlledGpu` with its last readings.
 
     `touched` names knobs, as in `OperatingPoint`; of a holder beside the daemon no more is known.
+    `index` is its number for the driver, and `holder` is `held_by` in words.
     """
 
     gpu: str
     name: str
     device: str
     is_simulated: bool
+    index: int | None = None
     holder: str | None = None
+    held_by: SeenHolder | None = None
     asked: AskedPoint | None = None
     touched: tuple[str, ...] = ()
     caveats: tuple[SeenCaveat, ...] = ()
@@ -198,10 +210,11 @@ class Refused(Answer, frozen=True, tag="refused", kw_only=True):
 
 
 class Ended(Answer, frozen=True, tag="ended", kw_only=True):
-    """Nobody asked: the lease on this GPU is over, and its clocks are given back."""
+    """Nobody asked: the lease on this GPU is over. Without `is_given_back` nobody knows that."""
 
     gpu: str
     why: str
+    is_given_back: bool | None = None
 
 
 AnyQuestion = Hello | Take | Apply | May | Release | Beat | Status
@@ -264,7 +277,9 @@ def state_of(gpu: ControlledGpu) -> GpuState:
         name=gpu.name,
         device=gpu.device,
         is_simulated=gpu.is_simulated,
+        index=gpu.index,
         holder=None if gpu.holder is None else gpu.holder.text,
+        held_by=None if gpu.holder is None else _seen_holder(gpu.holder),
         asked=None if gpu.asked is None else _asked(gpu.asked),
         touched=gpu.touched,
         caveats=tuple(
@@ -279,6 +294,15 @@ def state_of(gpu: ControlledGpu) -> GpuState:
         mem_clock_mhz=None if sample is None else sample.mem_clock_mhz,
         power_w=None if sample is None else sample.power_w,
         power_limit_w=None if sample is None else sample.power_limit_w,
+    )
+
+
+def _seen_holder(holder: Holder) -> SeenHolder:
+    return SeenHolder(
+        pid=holder.pid,
+        user=holder.user,
+        command=holder.command,
+        daemon_pid=holder.daemon_pid,
     )
 
 

@@ -57,6 +57,9 @@ class IdleSettings:
 class Rule:
     """One permission: these users and members of these groups, on these GPUs, within bounds.
 
+    Memory clocks and power limits have to be allowed by themselves: a lock of the one costs speed
+    on some boards, and a low limit pushes the SM clock below any least one.
+
     `gpus` are beginnings of UUIDs in lower case; the empty one begins them all. A bound that is
     `None` is the device's own; both ends are within. `is_built_in` is the one that stands in no
     file.
@@ -66,6 +69,7 @@ class Rule:
     gids: frozenset[int] = frozenset()
     gpus: tuple[str, ...] = ("",)
     is_memory_lock_allowed: bool = False
+    is_power_limit_allowed: bool = False
     min_sm_clock_mhz: int | None = None
     max_sm_clock_mhz: int | None = None
     min_mem_clock_mhz: int | None = None
@@ -76,8 +80,11 @@ class Rule:
 
     def covers(self, peer: Peer, gpu_uuid: str) -> bool:
         """Whether it is about this peer on this GPU."""
-        is_named = peer.uid in self.uids or not self.gids.isdisjoint(peer.gids)
-        return is_named and self.covers_gpu(gpu_uuid)
+        return self.names(peer) and self.covers_gpu(gpu_uuid)
+
+    def names(self, peer: Peer) -> bool:
+        """Whether it is about this peer."""
+        return peer.uid in self.uids or not self.gids.isdisjoint(peer.gids)
 
     def covers_gpu(self, gpu_uuid: str) -> bool:
         """Whether it is about this GPU."""
@@ -87,15 +94,17 @@ class Rule:
         """The first bound that a point breaks, in words; `None`: it breaks none."""
         if point.mem_clock_mhz is not None and not self.is_memory_lock_allowed:
             return "allow_memory_lock = false"
+        if point.power_limit_w is not None and not self.is_power_limit_allowed:
+            return "no min_power_limit_w and no allow_power_limit = true"
         for knob in KNOBS:
             setting = getattr(point, knob)
             if setting is None:
                 continue
             least, greatest = getattr(self, f"min_{knob}"), getattr(self, f"max_{knob}")
             if least is not None and not setting >= least:
-                return f"min_{knob} = {least:g}"
+                return f"min_{knob} = {exact(least)}"
             if greatest is not None and not setting <= greatest:
-                return f"max_{knob} = {greatest:g}"
+                return f"max_{knob} = {exact(greatest)}"
         return None
 
 
@@ -110,6 +119,10 @@ class Policy:
     idle: IdleSettings | None = None
     rules: tuple[Rule, ...] = ()
     file: str | None = None
+
+    def names(self, peer: Peer) -> bool:
+        """Whether any rule is about this peer."""
+        return any(rule.names(peer) for rule in self.rules)
 
     def may_lease(self, peer: Peer, gpu_uuid: str) -> bool:
         """Whether this peer may hold this GPU at all."""
@@ -176,7 +189,7 @@ def read_policy(path: Path | None) -> Policy:
         if not os.path.lexists(DEFAULT_POLICY_PATH):
             return Policy(rules=_own_rules())
         path = DEFAULT_POLICY_PATH
-    file = str(path)
+    file = str(path.absolute())
     tables = decode_policy(read_trusted_file(path, longest_bytes=_LONGEST_BYTES), file)
     rules = tuple(_rule(table, file, f"allow[{index}]") for index, table in enumerate(tables.allow))
     return Policy(
@@ -186,6 +199,11 @@ def read_policy(path: Path | None) -> Policy:
         rules=(*rules, *_own_rules(rules)),
         file=file,
     )
+
+
+def exact(number: float) -> str:
+    """A number as people write it, with digits enough to tell it from every other one."""
+    return f"{number:.10g}"
 
 
 def require_taken(point: OperatingPoint, grid: ClockGrid) -> None:
@@ -208,15 +226,15 @@ def require_taken(point: OperatingPoint, grid: ClockGrid) -> None:
         raise NotSupported("the device takes no power limit", hint="Leave it at auto.")
     if not limits.least_w <= limit_w <= limits.found_w:
         raise NotSupported(
-            f"a power limit of {limit_w:g} W is not one that the device takes",
-            hint=f"It takes {limits.least_w:g} W to {limits.found_w:g} W, the one found.",
+            f"a power limit of {exact(limit_w)} W is not one that the device takes",
+            hint=f"It takes {exact(limits.least_w)} W to {exact(limits.found_w)} W, the one found.",
         )
 
 
 def _own_rules(rules: tuple[Rule, ...] = ()) -> tuple[Rule, ...]:
     """What holds for root and the daemon's own user, as far as no other rule names them."""
     own = frozenset({0, os.geteuid()}).difference(*(rule.uids for rule in rules))
-    return (Rule(uids=own, is_built_in=True),) if own else ()
+    return (Rule(uids=own, is_power_limit_allowed=True, is_built_in=True),) if own else ()
 
 
 def _settings(table: DaemonTable) -> DaemonSettings:
@@ -241,11 +259,15 @@ def _rule(table: AllowTable, file: str, place: str) -> Rule:
         )
     for knob in KNOBS:
         _require_order(table, knob, file, place)
+    _require_opened(table, file, place)
     return Rule(
         uids=_numbers(table.users, "user", file, f"{place}.users"),
         gids=_numbers(table.groups, "group", file, f"{place}.groups"),
         gpus=tuple("" if named == "*" else named.lower() for named in table.gpus),
         is_memory_lock_allowed=table.allow_memory_lock,
+        is_power_limit_allowed=(
+            table.allow_power_limit is True or table.min_power_limit_w is not None
+        ),
         min_sm_clock_mhz=table.min_sm_clock_mhz,
         max_sm_clock_mhz=table.max_sm_clock_mhz,
         min_mem_clock_mhz=table.min_mem_clock_mhz,
@@ -263,8 +285,35 @@ def _require_order(table: AllowTable, knob: str, file: str, place: str) -> None:
     least, greatest = getattr(table, f"min_{knob}"), getattr(table, f"max_{knob}")
     if least is not None and greatest is not None and least > greatest:
         raise InputError(
-            f"{least:g} is above max_{knob}, which is {greatest:g}",
+            f"{exact(least)} is above max_{knob}, which is {exact(greatest)}",
             file=file,
             field=f"{place}.min_{knob}",
             hint="Swap them, or leave one out.",
+        )
+
+
+def _require_opened(table: AllowTable, file: str, place: str) -> None:
+    """Refuse bounds of a knob that the rule does not open: who wrote them meant something."""
+    for bound in ("min_mem_clock_mhz", "max_mem_clock_mhz"):
+        if getattr(table, bound) is not None and not table.allow_memory_lock:
+            raise InputError(
+                "without allow_memory_lock = true the rule allows no memory clock at all",
+                file=file,
+                field=f"{place}.{bound}",
+                hint="Add allow_memory_lock = true, or leave the bound out.",
+            )
+    if table.allow_power_limit is False and table.min_power_limit_w is not None:
+        raise InputError(
+            "the rule allows power limits from here up, and says allow_power_limit = false",
+            file=file,
+            field=f"{place}.min_power_limit_w",
+            hint="Leave one of the two out.",
+        )
+    is_open = table.allow_power_limit or table.min_power_limit_w is not None
+    if table.max_power_limit_w is not None and not is_open:
+        raise InputError(
+            "a power limit needs a least one, for a low limit pushes the SM clock down",
+            file=file,
+            field=f"{place}.max_power_limit_w",
+            hint="Add min_power_limit_w, or allow_power_limit = true for as low as the GPU takes.",
         )

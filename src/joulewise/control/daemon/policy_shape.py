@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -60,6 +61,7 @@ class AllowTable(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     groups: list[Name | int] = msgspec.field(default_factory=list)
     gpus: list[Selector] = msgspec.field(default_factory=lambda: ["*"])
     allow_memory_lock: bool = False
+    allow_power_limit: bool | None = None
     min_sm_clock_mhz: Clock | None = None
     max_sm_clock_mhz: Clock | None = None
     min_mem_clock_mhz: Clock | None = None
@@ -100,7 +102,29 @@ def decode_policy(raw: bytes, file: str) -> PolicyFile:
         return msgspec.convert(tables, PolicyFile)
     except msgspec.ValidationError as error:
         told = shape_error(error, file, PolicyFile)
-        raise InputError(told.message, file=file, field=told.field, hint=_HINT) from error
+        message, hint = _in_words(told.message, told.field or "")
+        raise InputError(message, file=file, field=told.field, hint=hint) from error
+
+
+# Of fields whose shape is a pattern, or a table in the wrong place: what to write there.
+_WRITE: Mapping[str, str] = {
+    "daemon.socket": 'Write a path from / on, as "/run/joulewise/joulewised.sock".',
+    "daemon.state_dir": 'Write a path from / on, as "/var/lib/joulewise".',
+    "daemon.metrics_listen": 'Write address and port, as "127.0.0.1:9835".',
+    "idle": "Write it as a table: [idle], and below it after_s = 60.",
+    "idle.sm_clock_mhz": 'Write "lowest", or a clock that the GPUs list, in MHz.',
+    "allow": "Write each rule below a line of its own: [[allow]].",
+    "allow.users": 'Write a list of names or numbers: ["alice", 1001].',
+    "allow.groups": 'Write a list of names or numbers: ["gpu-tuners", 2000].',
+    "allow.gpus": 'Write "*", or beginnings of UUIDs as nvidia-smi -L shows them: ["GPU-4ad1"].',
+}
+_INDEX = re.compile(r"\[[^\]]*\]")
+
+
+def _in_words(message: str, field: str) -> tuple[str, str]:
+    """A message without patterns, and what helps."""
+    hint = _WRITE.get(_INDEX.sub("", field), _HINT)
+    return ("this is not as it has to be" if "regex" in message else message), hint
 
 
 def _refuse_unknown(tables: Mapping[str, object], file: str) -> None:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 
 class TokenBucket:
-    """Lets `rate_per_s` through, and after a rest as many at once as come in within `burst_s`."""
+    """Lets `rate_per_s` through, and after a rest as many at once as come in within `burst_s`.
+
+    That is `least_burst_count` at least: who does a few things in a row is no flood.
+    """
 
     __slots__ = ("_burst_count", "_rate_per_s", "_seen_s", "_token_count")
 
-    def __init__(self, rate_per_s: float, *, burst_s: float = 1.0) -> None:
+    def __init__(
+        self, rate_per_s: float, *, burst_s: float = 1.0, least_burst_count: float = 1.0
+    ) -> None:
         self._rate_per_s = rate_per_s
-        self._burst_count = max(1.0, rate_per_s * burst_s)
+        self._burst_count = max(least_burst_count, rate_per_s * burst_s)
         self._token_count = self._burst_count
         self._seen_s: float | None = None
 
@@ -44,9 +49,12 @@ class UserRates:
 
     _FORGET_AT_COUNT = 256
 
-    def __init__(self, rate_per_s: float, *, burst_s: float = 1.0) -> None:
+    def __init__(
+        self, rate_per_s: float, *, burst_s: float = 1.0, least_burst_count: float = 1.0
+    ) -> None:
         self._rate_per_s = rate_per_s
         self._burst_s = burst_s
+        self._least_burst_count = least_burst_count
         self._buckets: dict[int, TokenBucket] = {}
 
     def take(self, uid: int, now_s: float) -> bool:
@@ -58,7 +66,9 @@ class UserRates:
         bucket = self._buckets.get(uid)
         if bucket is None:
             self._forget_rested(now_s)
-            bucket = self._buckets[uid] = TokenBucket(self._rate_per_s, burst_s=self._burst_s)
+            bucket = self._buckets[uid] = TokenBucket(
+                self._rate_per_s, burst_s=self._burst_s, least_burst_count=self._least_burst_count
+            )
         return bucket
 
     def _forget_rested(self, now_s: float) -> None:

@@ -8,16 +8,16 @@ import socket
 from collections import Counter
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from joulewise.control.daemon.changes_log import ChangesLog
 from joulewise.control.daemon.connection import Connection, Patience
 from joulewise.control.daemon.desk import LeaseDesk
 from joulewise.control.daemon.messages import encode, refusal
-from joulewise.control.daemon.peer import Peer, peer_of, process_descriptor, user_name
+from joulewise.control.daemon.names import AccountNames
+from joulewise.control.daemon.peer import Peer, peer_of, process_descriptor
 from joulewise.control.daemon.policy import DaemonSettings
 from joulewise.control.daemon.rate import TokenBucket, UserRates
-from joulewise.control.daemon.serial_thread import SerialThread
 from joulewise.domain.control import DaemonCounts
 from joulewise.domain.errors import BusyError
 
@@ -29,9 +29,23 @@ _QUESTIONS_PER_CHANGE = 2.0
 _FEWEST_QUESTIONS_PER_S = 100.0
 # One connection that asks all the time leaves room for others of the same user.
 _CONNECTIONS_PER_USER = 2.0
-_MOST_NAMES_COUNT = 1024
 # Beyond the bound of all: whoever looks after the machine gets in however many others there are.
 _KEPT_FOR_OWN_COUNT = 8
+# New connections of each user; each costs far more than a question does.
+_ACCEPTS_PER_S = 50.0
+_ACCEPTS_BURST_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """What an open connection takes up.
+
+    `is_named` says whether a rule named its user when it came, and `descriptor` is its process's.
+    """
+
+    peer: Peer
+    is_named: bool
+    descriptor: int | None = None
 
 
 class DaemonServer:
@@ -51,8 +65,7 @@ class DaemonServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
         self._listening: socket.socket | None = None
-        self._connections: dict[Connection, int | None] = {}
-        """With the descriptor of each one's process."""
+        self._connections: dict[Connection, _Place] = {}
         self._is_left_alone = asyncio.Event()
         questions_per_s = max(
             _FEWEST_QUESTIONS_PER_S, _QUESTIONS_PER_CHANGE * settings.max_changes_per_s
@@ -60,12 +73,14 @@ class DaemonServer:
         self._questions_per_s = questions_per_s
         self._question_rates: dict[Connection, TokenBucket] = {}
         self._user_question_rates = UserRates(_CONNECTIONS_PER_USER * questions_per_s)
+        self._accept_rates = UserRates(_ACCEPTS_PER_S, burst_s=_ACCEPTS_BURST_S)
         self._per_user: Counter[int] = Counter()
         self._open_count = 0
+        self._unnamed_count = 0
+        """Of users whom no rule names."""
         self._refused_count = 0
-        self._unsaid_count = 0
-        self._names: dict[int, str | None] = {}
-        self._naming = SerialThread("names")
+        self._unsaid: Counter[int] = Counter()
+        self._names = AccountNames()
 
     @property
     def heartbeat_timeout_s(self) -> float:
@@ -121,6 +136,7 @@ class DaemonServer:
                 await asyncio.wait_for(self._is_left_alone.wait(), _FAREWELL_S)
         for task in list(self._tasks):
             task.cancel()
+        self._names.close()
         return is_all_given_back
 
     async def _stop_accepting(self) -> None:
@@ -140,12 +156,12 @@ class DaemonServer:
 
     def is_gone(self, connection: Connection) -> None:
         """A connection was closed: make room for another."""
-        descriptor = self._connections.pop(connection, None)
+        place = self._connections.pop(connection)
         self._question_rates.pop(connection, None)
-        if descriptor is not None:
-            asyncio.get_running_loop().remove_reader(descriptor)
-            os.close(descriptor)
-        self._let_go(connection.client.peer)
+        if place.descriptor is not None:
+            asyncio.get_running_loop().remove_reader(place.descriptor)
+            os.close(place.descriptor)
+        self._let_go(place)
         if not self._connections:
             self._is_left_alone.set()
 
@@ -172,63 +188,72 @@ class DaemonServer:
 
     def _admit(self, accepted: socket.socket, peer: Peer) -> None:
         """Take a connection, unless there are too many."""
-        settings = self._settings
-        is_user_full = self._per_user[peer.uid] >= settings.max_connection_per_user_count
-        kept_count = _KEPT_FOR_OWN_COUNT if peer.uid in {0, os.geteuid()} else 0
-        if not is_user_full and self._open_count < settings.max_connection_count + kept_count:
+        error = self._in_the_way(peer)
+        if error is None:
+            is_own = peer.uid in {0, os.geteuid()}
+            place = _Place(peer=peer, is_named=is_own or self.desk.policy.names(peer))
             self._open_count += 1
             self._per_user[peer.uid] += 1
-            self.spawn(self._begin(accepted, peer))
+            self._unnamed_count += not place.is_named
+            self.spawn(self._begin(accepted, place))
             return
         self._refused_count += 1
-        self._unsaid_count += 1
-        whose = f"user {peer.uid} has" if is_user_full else "joulewised has"
-        error = BusyError(
-            f"{whose} too many connections open", hint="Close some of them, or try again later."
-        )
+        self._unsaid[peer.uid] += 1
         with suppress(OSError), accepted:
             accepted.send(encode(refusal(error)))
 
-    async def _begin(self, accepted: socket.socket, peer: Peer) -> None:
-        loop = asyncio.get_running_loop()
+    def _in_the_way(self, peer: Peer) -> BusyError | None:
+        """Why a peer gets no connection; `None`: it gets one, and that counts."""
+        settings, now_s = self._settings, asyncio.get_running_loop().time()
+        is_own = peer.uid in {0, os.geteuid()}
+        # Whom no rule names keeps nobody out whom one does.
+        is_known = is_own or self.desk.policy.names(peer)
+        is_full = not is_known and self._unnamed_count >= max(1, settings.max_connection_count // 2)
+        most_count = settings.max_connection_count + (_KEPT_FOR_OWN_COUNT if is_own else 0)
+        if self._per_user[peer.uid] >= settings.max_connection_per_user_count:
+            said = f"user {peer.uid} has too many connections open"
+        elif is_full or self._open_count >= most_count:
+            said = "joulewised has too many connections open"
+        elif not is_own and not self._accept_rates.take(peer.uid, now_s):
+            said = f"user {peer.uid} connects too often"
+        else:
+            return None
+        return BusyError(said, hint="Close some connections, or try again later.")
+
+    async def _begin(self, accepted: socket.socket, place: _Place) -> None:
+        loop, peer = asyncio.get_running_loop(), place.peer
         try:
-            named = replace(peer, user=await self._name(peer.uid))
+            named = replace(peer, user=await self._names.name(peer.uid))
             descriptor = process_descriptor(accepted, peer.pid)
         except (OSError, asyncio.CancelledError):
-            self._let_go(peer)
+            self._let_go(place)
             accepted.close()
             return
         connection = Connection(self, named)
-        self._connections[connection] = descriptor
+        self._connections[connection] = replace(place, descriptor=descriptor)
         self._question_rates[connection] = TokenBucket(self._questions_per_s)
         if descriptor is not None:
             loop.add_reader(descriptor, self._see_process_end, connection)
         await loop.connect_accepted_socket(lambda: connection, accepted)
 
     def _see_process_end(self, connection: Connection) -> None:
-        descriptor = self._connections[connection]
+        descriptor = self._connections[connection].descriptor
         if descriptor is not None:
             asyncio.get_running_loop().remove_reader(descriptor)
         connection.end_with_process()
 
-    async def _name(self, uid: int) -> str | None:
-        """The name of a user; only the first time somebody waits for it."""
-        if uid not in self._names:
-            if len(self._names) >= _MOST_NAMES_COUNT:
-                self._names.clear()
-            self._names[uid] = await self._naming.start(lambda: user_name(uid))
-        return self._names[uid]
-
-    def _let_go(self, peer: Peer) -> None:
+    def _let_go(self, place: _Place) -> None:
+        uid = place.peer.uid
         self._open_count -= 1
-        self._per_user[peer.uid] -= 1
-        if not self._per_user[peer.uid]:
-            del self._per_user[peer.uid]
+        self._unnamed_count -= not place.is_named
+        self._per_user[uid] -= 1
+        if not self._per_user[uid]:
+            del self._per_user[uid]
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
             self.desk.tick()
-            if self._unsaid_count:
-                self._log.sum_up("connections refused", self._unsaid_count)
-                self._unsaid_count = 0
+            unsaid, self._unsaid = self._unsaid, Counter()
+            for uid, count in unsaid.items():
+                self._log.sum_up("connections refused", count, uid=uid)

@@ -1,0 +1,144 @@
+"""Energy of a span from power readings, where no counter tells it, and what stays open of it.
+
+A power reading is the mean of a window that ended up to one update ago. What a GPU draws at one
+moment is so shown later: from that moment on for at most a window and an update. Summed up from
+the beginning of the span until so long after its end, readings show all that the span took, and
+beside that some of what was drawn before and after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from joulewise.domain.errors import MeasurementError
+from joulewise.domain.measurement import GpuSample
+
+# How often most power sensors move (arXiv 2312.02741, and `joulewise probe sensors`).
+_UPDATE_S = 0.1
+# GPUs that tell an average beside it tell one of a window no longer than an update; the shortest
+# that is known sees a quarter of the time.
+_SHORT_WINDOW_S, _LEAST_WINDOW_S = 0.1, 0.025
+# Elsewhere drivers tell the mean of a second for many boards, and do not say for which.
+_LONG_WINDOW_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What was drawn or shown beside a span: most probably `likely_j`, and how far it may lie."""
+
+    likely_j: float
+    least_j: float = 0.0
+    most_j: float
+
+    @property
+    def energy_j(self) -> float:
+        """What is taken off."""
+        return max(self.least_j, min(self.likely_j, self.most_j))
+
+    @property
+    def uncertainty_j(self) -> float:
+        """How far that may lie off."""
+        return max(self.energy_j - self.least_j, self.most_j - self.energy_j)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    time_s: float
+    power_w: float
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Readings added up by the trapezoid rule."""
+
+    energy_j: float = 0.0
+    between_j: float = 0.0
+    """What steps between two readings leave open, for a step may come at any moment."""
+
+    def add(self, first: _Reading, second: _Reading) -> None:
+        """What is shown between two readings in a row."""
+        duration_s = second.time_s - first.time_s
+        self.energy_j += 0.5 * (first.power_w + second.power_w) * duration_s
+        self.between_j += 0.5 * abs(second.power_w - first.power_w) * duration_s
+
+
+class PowerSum:
+    """Power readings of one GPU, added up from the last one before the span on."""
+
+    def __init__(self, first: GpuSample, power_w: float) -> None:
+        """Begin with a reading before the span."""
+        self._is_window_known = first.average_power_w is not None
+        self._window_s = _SHORT_WINDOW_S if self._is_window_known else _LONG_WINDOW_S
+        self._first = self._last = _Reading(time_s=first.time_s, power_w=power_w)
+        self._whole, self._tail = _Sum(), _Sum()
+        self._end_s: float | None = None
+        self._highest_w = power_w
+        self._note(first)
+
+    @property
+    def shown_within_s(self) -> float:
+        """So long after a moment its power is still shown."""
+        return self._window_s + _UPDATE_S
+
+    def begin_anew(self, sample: GpuSample) -> None:
+        """Take a later reading for the one before the span."""
+        if sample.power_w is not None:
+            self.__init__(sample, sample.power_w)  # type: ignore[misc]
+
+    def end(self, end_s: float) -> None:
+        """The span ended then; readings from here on show what is left of it."""
+        self._end_s = end_s
+
+    def see(self, sample: GpuSample) -> None:
+        """Add what was shown since the reading before."""
+        self._note(sample)
+        if sample.power_w is None:
+            return
+        reading = _Reading(time_s=sample.time_s, power_w=sample.power_w)
+        self._whole.add(self._last, reading)
+        if self._end_s is not None and reading.time_s > self._end_s:
+            self._tail.add(self._last, reading)
+        self._last = reading
+
+    def between(self, start_s: float, end_s: float) -> tuple[float, float]:
+        """Energy of the span and what stays open of it, once readings reach beyond its end."""
+        outsides = (self._before(start_s), self._after(end_s))
+        energy_j = self._whole.energy_j - sum(one.energy_j for one in outsides)
+        if energy_j <= 0:
+            raise MeasurementError("the power readings say that nothing was drawn")
+        uncertainty_j = sum(one.uncertainty_j for one in outsides)
+        return energy_j, uncertainty_j + self._whole.between_j
+
+    def _before(self, start_s: float) -> Outside:
+        """What was drawn before the span and shown from its first reading on."""
+        gap_s = max(0.0, start_s - self._first.time_s)
+        first_w = self._first.power_w
+        return Outside(
+            likely_j=first_w * (gap_s + self.shown_within_s / 2),
+            least_j=-self._unseen_j,
+            # The window of that reading is known as a whole, and of what came since nothing.
+            most_j=first_w * self._window_s + self._highest_w * (gap_s + _UPDATE_S),
+        )
+
+    def _after(self, end_s: float) -> Outside:
+        """What was drawn after the span and shown up to the last reading."""
+        tail_s = max(0.0, self._last.time_s - end_s)
+        last_w = self._last.power_w
+        most_j = self._tail.energy_j + self._tail.between_j
+        if self._is_window_known:
+            unknown_s = max(_UPDATE_S, tail_s - self._window_s)
+            most_j = min(most_j, last_w * self._window_s + self._highest_w * unknown_s)
+        return Outside(
+            likely_j=last_w * (tail_s - self.shown_within_s / 2),
+            least_j=-self._unseen_j,
+            most_j=most_j,
+        )
+
+    @property
+    def _unseen_j(self) -> float:
+        """What may be drawn while the sensor does not look."""
+        return self._highest_w * (_UPDATE_S - _LEAST_WINDOW_S)
+
+    def _note(self, sample: GpuSample) -> None:
+        told_w = (self._highest_w, sample.power_w or 0.0, sample.power_limit_w or 0.0)
+        self._highest_w = max(told_w)
