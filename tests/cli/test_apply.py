@@ -397,7 +397,7 @@ def test_a_dry_run_tells_every_write_that_a_real_run_makes_and_no_other(
 
     told = [
         write["call"].partition("(")[0]
-        for stage in ("frees", "writes", "gives_back")
+        for stage in ("writes", "frees", "gives_back")
         for write in planned[stage]
     ]
     made = [line.split()[2] for line in log.read_text().splitlines()]

@@ -116,8 +116,8 @@ Caveats
     Without scatter in the table, lucky outliers cannot be told from good points. Measure each cell
     more than once and keep the standard deviation.
 
-Promised, not verified, changes of clocks not counted: 16.2\u202f% less energy at +0.00\u202f% time (allowed: \n\
-+0.00\u202f%), 10.0 percentage points more than the best single point saves. Workload: each kernel once; \n\
+Promised, not verified, changes of clocks not counted: 16.2\u202f% less energy at +0.00\u202f% time (allowed:
++0.00\u202f%), 10.0 percentage points more than the best single point saves. Workload: each kernel once;
 proven best; 2 changes of the operating point per iteration, not counted.
 """)
 

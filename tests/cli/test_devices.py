@@ -23,14 +23,14 @@ virtual:a100-sxm   NVIDIA A100-SXM4            simulated                 81     
 virtual:h100-sxm   NVIDIA H100 SXM5            simulated, uncalibrated  119       1  20.00 ms   none
 virtual:rtx4090    NVIDIA GeForce RTX 4090     simulated, uncalibrated  194       5  10.00 ms   none
 
-SM and memory are numbers of clocks. A new operating point comes late by the lag, and at every \n\
-change the GPU waits for the stall; set them with lag=5ms or stall=1ms. joulewise doctor tells what \n\
+SM and memory are numbers of clocks. A new operating point comes late by the lag, and at every
+change the GPU waits for the stall; set them with lag=5ms or stall=1ms. joulewise doctor tells what
 can be read and set on NVIDIA GPUs here.
 """)
     assert workloads.out == snapshot("""\
-workload  what it is                                                                                \n\
-gpt3-xl   one training iteration of GPT-3 XL (1.3 B) in llm.c: 46 kernels, 897 launches; options    \n\
-          batch=40, tp=1                                                                            \n\
+workload  what it is
+gpt3-xl   one training iteration of GPT-3 XL (1.3 B) in llm.c: 46 kernels, 897 launches; options
+          batch=40, tp=1
 """)
 
 

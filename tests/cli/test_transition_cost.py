@@ -39,8 +39,8 @@ Caveats
     Without scatter in the table, lucky outliers cannot be told from good points. Measure each cell
     more than once and keep the standard deviation.
 
-Within +1.00\u202f% time, 15.7\u202f% less energy at latency 0; 15.7\u202f% are left at 1\u202fms, and from 20\u202fms on \n\
-changing clocks pays no more; the plan that does not count changes breaks the budget from 20\u202fms on \n\
+Within +1.00\u202f% time, 15.7\u202f% less energy at latency 0; 15.7\u202f% are left at 1\u202fms, and from 20\u202fms on
+changing clocks pays no more; the plan that does not count changes breaks the budget from 20\u202fms on
 and takes +67\u202f% time at worst. The best single point, 1500/auto, saves 5.75 % energy at +0.67 % time
 whatever a change takes.
 Figure: cost.html

@@ -47,7 +47,7 @@ Caveats
     more than once and keep the standard deviation.
 
 Promised, not verified: 14.7\u202f% less energy at +0.67\u202f% time (allowed: +1.00\u202f%), 9.0 percentage points
-more than the best single point saves. Workload: each kernel once; proven best; 2 changes of the \n\
+more than the best single point saves. Workload: each kernel once; proven best; 2 changes of the
 operating point per iteration, which take 20.00 ms and 1.2000 J of it.
 """)
 
@@ -151,8 +151,8 @@ Caveats
     The figures come from a physics model, not from hardware. Repeat the run on the GPU in question.
 
 Simulated NVIDIA GeForce RTX 3080 Ti (virtual:rtx3080ti,noise=0,lag=0.005,stall=0.002). 2 changes of
-the operating point (SM/memory clock in MHz, @ power limit) under kernel 20_bias_gradient, written \n\
-to own.json. Times are medians, with the longest seen in brackets where it is another; < is what \n\
+the operating point (SM/memory clock in MHz, @ power limit) under kernel 20_bias_gradient, written
+to own.json. Times are medians, with the longest seen in brackets where it is another; < is what
 could not be told from none.
 """)
 

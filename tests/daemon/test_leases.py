@@ -105,9 +105,8 @@ def test_no_question_that_still_waits_keeps_clocks_from_a_client_that_said_its_l
     gpu = daemon.uuids()[0]
     with closing(Talker(daemon.socket)) as talker:
         talker.send(
-            b'{"ask":"hello","version":1}\n{"ask":"take","gpu":"%s"}\n'
-            % gpu.encode()
-            + 50 * b'{"ask":"apply","gpu":"%s","sm_clock_mhz":1200}\n' % gpu.encode()
+            b'{"ask":"hello","version":1}\n{"ask":"take","gpu":"%s"}\n' % gpu.encode()
+            + 50 * (b'{"ask":"apply","gpu":"%s","sm_clock_mhz":1200}\n' % gpu.encode())
         )
         talker.socket.shutdown(socket.SHUT_WR)
         said = []

@@ -14,6 +14,7 @@ import pytest
 from tests.daemon.running import (
     ALLOW_ALL,
     PATIENCE_S,
+    Line,
     RunningDaemon,
     Talker,
     held,
@@ -52,7 +53,10 @@ def test_check_says_what_the_daemon_would_do_and_does_nothing(
     fake_library: Path, tmp_path: Path
 ) -> None:
     config = tmp_path / "joulewised.toml"
-    config.write_text(ALLOW_ALL.replace("{uid}", "1000") + "\n[idle]\nafter_s = 30\n")
+    never = '[[allow]]\nusers = [4001]\ngpus = ["GPU-9999"]\n[[allow]]\nusers = [4001]\n'
+    never += "min_sm_clock_mhz = 5000\nmin_power_limit_w = 5000\n"
+    allowed = ALLOW_ALL.replace("{uid}", "4001")
+    config.write_text(f"{allowed}\n{never}\n[idle]\nafter_s = 30\n")
     config.chmod(0o644)
     done = run_daemon(
         fake_library, tmp_path, "--config", str(config), "--check", FAKE_NVML_DEVICES="2"
@@ -62,7 +66,11 @@ def test_check_says_what_the_daemon_would_do_and_does_nothing(
     assert str(config) in done.stdout
     assert 2 == done.stdout.count("NVIDIA GeForce RTX 3080 Ti (simulated)")
     assert "idle: after 30 s to its lowest clock" in done.stdout
-    assert "rule 1: users 0, 1000; GPUs *; SM clock any" in done.stdout
+    assert "rule 1: users root (0), 4001; GPUs *; SM clock any" in done.stdout
+    assert "rule 2 never allows anything: no GPU here that answers has a UUID" in done.stdout
+    assert "rule 3 never allows an SM clock: none of its GPUs lists one" in done.stdout
+    assert "rule 3 never allows a power limit: none of its GPUs takes one" in done.stdout
+    assert 3 == done.stdout.count("never allows")
     assert not (tmp_path / "state").exists()
 
 
@@ -82,21 +90,32 @@ def test_a_machine_without_gpus_is_named(
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("text", "field", "said"),
     [
-        ("heartbeat_timeout_s = -1", "heartbeat_timeout_s"),
-        ('metrics_listen = "127.0.0.1:99999"', "the greatest is 65535"),
+        ("[daemon]\nheartbeat_timeout_s = -1", "daemon.heartbeat_timeout_s", "0.5"),
+        (
+            '[daemon]\nmetrics_listen = "127.0.0.1:99999"',
+            "daemon.metrics_listen",
+            "the greatest is 65535",
+        ),
+        ("[idle]\nafter_s = 9\nsm_clock_mhz = 211", "idle.sm_clock_mhz", "the idle clock 211 MHz"),
     ],
 )
-def test_a_wrong_policy_is_named(fake_library: Path, tmp_path: Path, line: str, said: str) -> None:
+def test_a_wrong_policy_is_named(
+    fake_library: Path, tmp_path: Path, text: str, field: str, said: str
+) -> None:
     config = tmp_path / "joulewised.toml"
-    config.write_text(f"[daemon]\n{line}\n")
+    config.write_text(f"{text}\n")
     config.chmod(0o644)
     done = run_daemon(fake_library, tmp_path, "--config", str(config), "--check")
 
     assert (1, "") == (done.returncode, done.stdout)
-    assert done.stderr.startswith("error: ")
-    assert said in done.stderr
+    # As wide as no terminal is, the lines of errors are broken.
+    told = " ".join(done.stderr.split())
+    assert told.startswith("error: ")
+    assert field in told
+    assert said in told
+    assert config.name in told
 
 
 @pytest.mark.parametrize("arguments", [["--no-such-flag"], ["--nvml-library", "/dev/null"]])
@@ -175,6 +194,48 @@ def kill_with_guards(daemon: RunningDaemon) -> None:
     for guard in guards:
         os.kill(guard, signal.SIGKILL)
     daemon.kill()
+
+
+def test_a_second_daemon_on_the_same_state_folder_is_told_of_the_first(
+    daemon: RunningDaemon, fake_library: Path, tmp_path: Path
+) -> None:
+    done = run_daemon(
+        fake_library,
+        tmp_path,
+        *("--socket", os.path.relpath(tmp_path / "d.sock")),
+        *("--config", str(daemon.config), "--state-dir", str(daemon.state_dir)),
+    )
+
+    told = " ".join(done.stderr.split())
+    assert 1 == done.returncode
+    assert "another joulewised serves the GPUs from this state folder" in told
+    assert f"process {daemon.pid}" in told
+
+
+def test_the_policy_is_read_anew_at_sighup_and_a_wrong_one_changes_nothing(
+    fake_library: Path, tmp_path: Path
+) -> None:
+    narrow = ALLOW_ALL.replace("gpus =", "max_sm_clock_mhz = 1005\ngpus =")
+    with started_daemon(fake_library, tmp_path) as daemon:
+        gpu = daemon.uuids()[0]
+
+        def read_anew(text: str, event: str) -> Line:
+            daemon.config.write_text(text.replace("{uid}", str(os.getuid())))
+            daemon.process.send_signal(signal.SIGHUP)
+            return daemon.wait_for_event(event)
+
+        with closing(held(daemon, gpu, LOW)) as talker:
+            failed = read_anew("[[allow]]\nusers = 3\n", "policy not read anew")
+            before = talker.apply(gpu, LOW)
+            read_anew(narrow, "policy read anew")
+            after = talker.apply(gpu, LOW)
+            released = talker.release(gpu)
+        wait_until_free(daemon)
+
+    assert "allow[0].users" in failed["result"]
+    assert "applied" == before["say"]
+    assert "max_sm_clock_mhz = 1005" in after["message"]
+    assert "released" == released["say"]
 
 
 def test_a_second_daemon_is_told_of_the_first(daemon: RunningDaemon, fake_library: Path) -> None:

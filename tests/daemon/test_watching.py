@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pytest
 from tests.daemon.running import (
     ALLOW_ALL,
     PATIENCE_S,
@@ -99,6 +100,14 @@ def test_a_clock_that_somebody_else_sets_is_told_and_left_alone(
             drift = daemon.wait_for_event("drift")
             left_alone = daemon.wait_for_event("left to whoever set it")
             left_mhz = truth.true_locks(0).sm_max_mhz
+            with closing(Talker(daemon.socket)) as other:
+                other.hello()
+                said = [other.take(gpu)["say"], other.release(gpu)["say"]]
+                untouched_mhz = truth.true_locks(0).sm_max_mhz
+            # By name it is asked for anew, although the same was asked for before.
+            with closing(held(daemon, gpu, LOW)):
+                wait_until(lambda: truth.true_locks(0).sm_max_mhz == 1200, "not asked for anew")
+            wait_until_free(daemon)
         finally:
             truth.run(0, [])
 
@@ -107,10 +116,12 @@ def test_a_clock_that_somebody_else_sets_is_told_and_left_alone(
     assert ["sm_clock_mhz"] == as_asked["touched"]
     assert "ForeignControl" in kinds(drifted)
     assert 1800 == left_mhz
+    assert (["granted", "released"], 1800) == (said, untouched_mhz)
     assert drift["result"].startswith("ForeignControl: ")
     assert (gpu, "sm_clock_mhz") == (left_alone["gpu"], left_alone["result"])
 
 
+@pytest.mark.integration
 def test_clocks_of_a_gpu_that_is_lost_are_told_and_given_back_once_it_answers(
     fake_library: Path, tmp_path: Path
 ) -> None:
@@ -127,16 +138,17 @@ def test_clocks_of_a_gpu_that_is_lost_are_told_and_given_back_once_it_answers(
             left = state_of_first(talker)
             refused = talker.take(gpu)
             truth.set_knob(0, "is_lost", 0)
+            wait_until_free(daemon, patience_s=PATIENCE_S)
+            wait_until(lambda: "left_set" not in state_of_first(talker), "it is left set")
             granted = talker.take(gpu)
-            wait_until_free(daemon)
-            after = state_of_first(talker)
 
     assert ended["result"].startswith("not given back")
     assert "nvidia-smi" in left["left_set"]
     assert "holder" not in left
-    assert ("refused", "device_lost") == (refused["say"], refused["kind"])
+    # Its guard process is at it.
+    assert ("refused", "busy") == (refused["say"], refused["kind"])
+    assert "given back" in refused["message"]
     assert "granted" == granted["say"]
-    assert "left_set" not in after
 
 
 def test_a_holder_beside_the_daemon_is_named_and_what_it_leaves_is_given_back(

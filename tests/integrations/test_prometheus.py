@@ -212,10 +212,10 @@ def test_the_server_has_what_is_true_of_the_gpus(scraped: Scraped) -> None:
 
 
 @needs_prometheus
-def test_the_holder_is_told_by_account_and_program(scraped: Scraped) -> None:
+def test_the_holder_is_told_by_account_and_not_by_what_it_calls_itself(scraped: Scraped) -> None:
     (series,) = scraped.ask("query", query="joulewise_lease_info")["result"]
 
-    assert "test" == series["metric"]["command"]
+    assert "command" not in series["metric"]
     assert "true" == series["metric"]["is_through_daemon"]
     assert "true" == series["metric"]["is_simulated"]
     assert str(os.getpid()) not in series["metric"].values()

@@ -9,14 +9,18 @@ import pynvml
 import pytest
 from tests.fake_nvml import DriverMaker
 
+from joulewise.control.journal import JournalEntry, is_left, write_journal
 from joulewise.control.lease import hold
+from joulewise.control.restoring import Outcome, restore_all
+from joulewise.control.state import journal_file
 from joulewise.device.nvml_gpu import NvmlGpu, open_nvml
-from joulewise.domain.errors import DeviceError, NotSupported
+from joulewise.domain.errors import DeviceError, NotPermitted, NotSupported
 from joulewise.domain.points import AUTO, KnobState, OperatingPoint, Touched
 from joulewise.domain.ports import Lease
 from joulewise.simulator.fake_driver import FakeDriver, FakeKernel
 
 LIMIT = frozenset({"power_limit_w"})
+LIMIT_FUNCTIONS = ("nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetPowerManagementLimit_v2")
 LIGHT = FakeKernel(
     compute_cycle_count=0.017,
     memory_bytes=1e9,
@@ -249,3 +253,83 @@ def test_a_memory_lock_that_would_not_take_effect_is_refused_with_the_reason(
     assert () == gpu.clock_grid().mem_clocks_mhz
     with pytest.raises(NotSupported, match=said):
         gpu.request(OperatingPoint(mem_clock_mhz=clock))
+
+
+def test_a_limit_asked_for_earlier_is_somebody_elses_where_it_is_set_again(
+    gpu: NvmlGpu, tmp_path: Path
+) -> None:
+    """Only of a process that is gone nobody knows which was its last."""
+    with hold(gpu, state_dir=tmp_path) as lease:
+        lease.apply(limited(250.0))
+        lease.apply(limited(200.0))
+        limit_by_hand(250.0)
+
+    assert 250.0 == read_w(gpu)
+    assert not is_left(journal_file(gpu.identity, tmp_path))
+
+
+def test_what_was_taken_before_another_knob_was_refused_is_still_to_be_given_back(
+    driver: FakeDriver, gpu: NvmlGpu
+) -> None:
+    driver.fail("nvmlDeviceSetGpuLockedClocks", 4)
+    with pytest.raises(NotPermitted):
+        gpu.request(OperatingPoint(sm_clock_mhz=1200, power_limit_w=200.0))
+    for function in LIMIT_FUNCTIONS:
+        driver.fail(function, 4)
+    with pytest.raises(NotPermitted, match="SetPowerManagementLimit"):
+        gpu.reset()
+    assert 200.0 == read_w(gpu)
+
+    for function in LIMIT_FUNCTIONS:
+        driver.fail(function, 0)
+    gpu.reset()
+    assert 350.0 == read_w(gpu)
+
+
+def test_a_refused_point_drops_no_lock_of_somebody_else(
+    driver: FakeDriver, gpu: NvmlGpu, tmp_path: Path
+) -> None:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    pynvml.nvmlDeviceSetGpuLockedClocks(handle, 300, 900)
+    with pytest.raises(NotSupported), hold(gpu, state_dir=tmp_path) as lease:
+        lease.apply(limited(400.0))
+
+    driver.advance(5.0)
+    assert 900 == driver.true_locks(0).sm_max_mhz
+
+
+def test_the_next_lease_gives_nothing_back_that_the_last_one_left_to_somebody_else(
+    driver: FakeDriver, gpu: NvmlGpu, tmp_path: Path
+) -> None:
+    with hold(gpu, state_dir=tmp_path) as lease:
+        lease.apply(OperatingPoint(sm_clock_mhz=1200, power_limit_w=200.0))
+        pynvml.nvmlDeviceSetGpuLockedClocks(pynvml.nvmlDeviceGetHandleByIndex(0), 300, 1695)
+        lease.yield_knob("sm_clock_mhz")
+    with hold(gpu, state_dir=tmp_path):
+        gpu.reset()
+
+    driver.advance(5.0)
+    assert 1695 == driver.true_locks(0).sm_max_mhz
+
+
+def test_a_gpu_that_another_program_has_to_itself_is_no_lease_to_be_left_alone(
+    driver: FakeDriver, gpu: NvmlGpu, tmp_path: Path
+) -> None:
+    state_dir = tmp_path / "state"
+    state_dir.mkdir(mode=0o700)
+    write_journal(
+        journal_file(gpu.identity, state_dir),
+        JournalEntry(
+            device=gpu.identity.spec,
+            device_name=gpu.identity.name,
+            uuid=gpu.uuid,
+            holder="process 1",
+            touched=("sm_clock_mhz",),
+        ),
+    )
+    driver.fail("nvmlDeviceResetGpuLockedClocks", 19)
+    (one,) = restore_all(state_dir, lambda _device: gpu)
+
+    assert Outcome.NOT_GIVEN_BACK is one.outcome
+    assert "In use by another client" in str(one.why)
+    assert "-rgc" in str(one.hint)

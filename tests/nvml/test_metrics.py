@@ -98,6 +98,41 @@ def test_a_gpu_that_was_lost_before_is_down_too(
     assert {"0": 0.0, "1": 1.0} == values(capsys.readouterr().out, "joulewise_gpu_up")
 
 
+def test_a_gpu_lost_under_its_holder_keeps_its_name_and_its_holder(
+    make_driver: DriverMaker, capsys: pytest.CaptureFixture[str], state_dir: Path
+) -> None:
+    driver = make_driver(device_count=2)
+    gpu = open_fake(driver, (WORK,), "nvml:0").gpu
+    with hold(gpu, state_dir=state_dir) as lease:
+        lease.apply(OperatingPoint(sm_clock_mhz=1005))
+        driver.set_knob(0, "is_lost", 1)
+        assert 0 == run(["metrics", "--once"])
+        driver.set_knob(0, "is_lost", 0)
+    text = capsys.readouterr().out
+
+    assert {"0": 0.0, "1": 1.0} == values(text, "joulewise_gpu_up")
+    assert {"0": 1.0, "1": 0.0} == values(text, "joulewise_lease_held")
+    assert f'joulewise_gpu_up{{gpu="{gpu.identity.uuid}",index="0"' in text
+    assert f'name="{gpu.identity.name}"}} 0.0' in text
+
+
+def test_which_of_two_lost_gpus_is_held_is_not_guessed(
+    make_driver: DriverMaker, capsys: pytest.CaptureFixture[str], state_dir: Path
+) -> None:
+    driver = make_driver(device_count=2)
+    gpu = open_fake(driver, (WORK,), "nvml:0").gpu
+    with hold(gpu, state_dir=state_dir) as lease:
+        lease.apply(OperatingPoint(sm_clock_mhz=1005))
+        for index in range(2):
+            driver.set_knob(index, "is_lost", 1)
+        assert 0 == run(["metrics", "--once"])
+        driver.set_knob(0, "is_lost", 0)
+    text = capsys.readouterr().out
+
+    assert {"0": 0.0, "1": 0.0} == values(text, "joulewise_gpu_up")
+    assert {} == values(text, "joulewise_lease_held")
+
+
 def test_a_machine_without_gpus_gets_an_error_and_no_empty_page(
     make_driver: DriverMaker, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,13 +146,17 @@ def test_a_machine_without_gpus_gets_an_error_and_no_empty_page(
     assert "hint:" in said.err
 
 
+@pytest.mark.parametrize("once", [(), ("--once",)])
 @pytest.mark.parametrize("listen", ["nowhere", "127.0.0.1:99999"])
 def test_an_address_that_is_none_is_an_error(
-    make_driver: DriverMaker, capsys: pytest.CaptureFixture[str], listen: str
+    make_driver: DriverMaker,
+    capsys: pytest.CaptureFixture[str],
+    listen: str,
+    once: tuple[str, ...],
 ) -> None:
     make_driver()
 
-    assert 1 == run(["metrics", "--listen", listen])
+    assert 1 == run(["metrics", "--listen", listen, *once])
 
     said = capsys.readouterr()
     assert f"'{listen}'" in said.err

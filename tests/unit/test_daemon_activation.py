@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="systemd is of L
         {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "0"},
         {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "-1"},
         {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "many"},
+        {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1" * 5000},
     ],
 )
 def test_a_process_that_was_handed_nothing_finds_nothing(named: dict[str, str]) -> None:
@@ -30,6 +32,18 @@ def test_a_process_that_was_handed_nothing_finds_nothing(named: dict[str, str]) 
 
     assert handed_socket(environment) is None
     assert {"HOME": "/"} == environment
+
+
+def test_a_descriptor_that_is_not_there_is_said() -> None:
+    code = (
+        "import os; from joulewise.control.daemon.activation import handed_socket\n"
+        "os.closerange(3, 64)\n"
+        "try: handed_socket({'LISTEN_PID': str(os.getpid()), 'LISTEN_FDS': '1'})\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith("InputError what it hands over is no socket: Bad file")
 
 
 def test_the_manager_hears_that_the_daemon_is_ready(tmp_path: Path) -> None:
@@ -60,6 +74,7 @@ def test_abstract_addresses_are_understood() -> None:
         {},
         {"WATCHDOG_USEC": "0"},
         {"WATCHDOG_USEC": "soon"},
+        {"WATCHDOG_USEC": "1" * 5000},
         {"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"},
     ],
 )

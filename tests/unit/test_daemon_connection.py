@@ -66,7 +66,7 @@ def connected(act: Act[R]) -> tuple[R, list[dict[str, object]], DaemonCounts]:
     async def run(path: Path) -> tuple[R, DaemonCounts]:
         log = ChangesLog(stream)
         desk = OddDesk((), Policy(settings=SETTINGS), log)
-        server = DaemonServer(desk, SETTINGS, log, QUICK)
+        server = DaemonServer(desk, log, QUICK)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
             listening.bind(str(path))
             listening.listen()

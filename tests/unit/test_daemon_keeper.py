@@ -12,8 +12,9 @@ from tempfile import TemporaryDirectory
 from tests.unit.test_daemon_desk import NotedGpu
 
 from joulewise.control.daemon.client import Client
-from joulewise.control.daemon.keeper import GpuKeeper, Others
+from joulewise.control.daemon.keeper import GpuKeeper
 from joulewise.control.daemon.messages import Answer
+from joulewise.control.daemon.others import Others
 from joulewise.control.daemon.peer import Peer
 from joulewise.control.guard import NoGuard
 from joulewise.control.idle import IdlePolicy

@@ -18,7 +18,7 @@ from joulewise.domain.errors import BusyError, InputError
 if sys.platform != "linux":
     pytest.skip("joulewised runs on Linux", allow_module_level=True)
 
-from joulewise.control.daemon.socket_file import listening_at
+from joulewise.control.daemon.socket_file import check_place, listening_at
 
 
 @pytest.fixture
@@ -95,8 +95,41 @@ def test_what_is_no_socket_is_left_alone(folder: Path, kind: str) -> None:
     assert os.path.lexists(path)
 
 
-def test_a_path_that_is_too_long_is_refused(folder: Path) -> None:
-    with pytest.raises(InputError, match="cannot listen"), listening_at(folder / ("x" * 120)):
+@pytest.mark.parametrize("name", ["x" * 120, "file", ".."])
+def test_what_is_refused_leaves_no_lock_behind_and_check_says_the_same(
+    folder: Path, name: str
+) -> None:
+    (folder / "file").write_text("precious")
+    with pytest.raises(InputError), listening_at(folder / name):
+        pass
+    with pytest.raises(InputError):
+        check_place(folder / name)
+
+    assert ["file"] == [path.name for path in folder.iterdir()]
+
+
+def test_a_path_without_a_name_is_refused() -> None:
+    with pytest.raises(InputError, match="it names no file"), listening_at(Path("/")):
+        pass
+    with pytest.raises(InputError, match="it names no file"):
+        check_place(Path("/"))
+
+
+def test_a_place_that_can_be_had_is_fine_and_check_makes_nothing(folder: Path) -> None:
+    check_place(folder / "d.sock")
+    check_place(folder / "not" / "made" / "d.sock")
+    with listening_at(folder / "d.sock"):
+        check_place(folder / "d.sock")
+
+    assert ["d.sock.lock"] == [path.name for path in folder.iterdir()]
+
+
+def test_a_lock_beside_it_that_is_none_is_said_in_words_of_the_socket(folder: Path) -> None:
+    (folder / "d.sock.lock").mkdir()
+    with (
+        pytest.raises(InputError, match="keep others from listening there"),
+        listening_at(folder / "d.sock"),
+    ):
         pass
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from joulewise.control.guard_program import started
 from joulewise.control.holder import this_process
 from joulewise.control.journal import JournalEntry, is_left, write_journal
 from joulewise.control.lease import hold, take_lease
-from joulewise.control.lock import FileLock
+from joulewise.control.lock import FileLock, holder_at
 from joulewise.control.restoring import Outcome, restore_all
 from joulewise.domain.errors import BusyError, DeviceError
 from joulewise.domain.points import AUTO
@@ -296,14 +297,56 @@ def end_refused(gpu: FileGpu, folder: Path, guard: GuardProcess, *, refusal_coun
         lease.release()
 
 
-def test_what_is_refused_at_the_end_the_guard_tries_again(
+def test_what_is_refused_at_the_end_the_guard_tries_again_at_once(
     gpu: FileGpu, tmp_path: Path, state_dir: Path
 ) -> None:
-    with guarding(tmp_path) as guard:
-        end_refused(gpu, tmp_path, guard)
-        assert gpu.label() == LOW.label
+    """Also while another lease keeps the guard process busy, and where it dies meanwhile."""
+    other = FileGpu(tmp_path, "other")
+    with guarding(tmp_path) as guard, hold(other, state_dir=state_dir, guard=guard) as lease:
+        lease.apply(LOW)
+        for refusal_count in (3, 1000):
+            end_refused(gpu, tmp_path, guard, refusal_count=refusal_count)
+            if refusal_count == 1000:
+                os.kill(guard.pid or 0, signal.SIGKILL)
+                assert comes_true(gpu.is_accepting_and_given_back)
+            assert comes_true(lambda: not is_left(state_dir / "GPU-file.journal.json"))
+            assert gpu.label() == AS_FOUND.label
+        assert other.label() == LOW.label
+
+
+def test_a_guard_that_cannot_be_started_at_first_is_there_once_it_can(
+    gpu: FileGpu, tmp_path: Path, state_dir: Path
+) -> None:
+    program = tmp_path / "guard"
+    guard = GuardProcess([str(program)])
+    with hold(gpu, state_dir=state_dir, guard=guard) as lease:
+        for _ in range(2):
+            with pytest.raises(DeviceError, match="no guard process can be started"):
+                lease.apply(LOW)
+        assert "no guard process can be started" in str(lease.unguarded)
+        beside = tmp_path / "beside"
+        command = shlex.join(guard_command(tmp_path))
+        beside.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+        beside.chmod(0o700)
+        beside.rename(program)
+        # Nobody asks for it.
+        assert comes_true(lambda: guard.pid is not None)
+        lease.apply(LOW)
+        assert lease.unguarded is None
+    guard.close()
     assert gpu.label() == AS_FOUND.label
-    assert not is_left(state_dir / "GPU-file.journal.json")
+
+
+def test_the_guard_is_named_in_the_lock_so_that_one_that_hangs_can_be_ended(
+    gpu: FileGpu, tmp_path: Path, state_dir: Path
+) -> None:
+    with guarding(tmp_path) as guard, hold(gpu, state_dir=state_dir, guard=guard) as lease:
+        lease.apply(LOW)
+        named = holder_at(state_dir / "GPU-file.lock")
+        assert named is not None
+        assert named.guard_pid == guard.pid
+        # Its holder lives, so that nobody gives back.
+        assert named.giver_pid is None
 
 
 def test_a_later_lease_of_the_same_process_takes_over_what_was_refused(

@@ -195,6 +195,26 @@ def test_an_account_that_may_set_nothing_leaves_nothing_behind(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_was_taken_before_another_knob_was_refused_stays_to_be_undone(tmp_path: Path) -> None:
+    class HalfRefusingGpu(WatchedGpu):
+        """Takes the power limit, and then no clock, and not the limit back either."""
+
+        def request(self, point: OperatingPoint) -> None:
+            super().request(OperatingPoint(power_limit_w=point.power_limit_w))
+            self.refusal = NotPermitted("not for you")
+            raise self.refusal
+
+    gpu = HalfRefusingGpu(is_shared=True)
+    with pytest.raises(NotPermitted) as caught, hold(gpu, state_dir=tmp_path) as lease:
+        lease.apply(OperatingPoint(sm_clock_mhz=1200, power_limit_w=200.0))
+    assert is_left(journal_of(gpu, tmp_path))
+    assert "power limit of" in caught.value.__notes__[-1]
+    gpu.refusal = None
+    with hold(gpu, state_dir=tmp_path):
+        assert gpu.knob_state().power_limit_w == 350.0
+    assert not is_left(journal_of(gpu, tmp_path))
+
+
 def test_a_refused_clock_gives_everything_back(tmp_path: Path) -> None:
     gpu = WatchedGpu()
     unlisted = OperatingPoint(sm_clock_mhz=1201)

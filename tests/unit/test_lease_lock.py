@@ -264,6 +264,9 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="everybody may write there") as caught:
         make_state_dir(folder)
     assert "JOULEWISE_STATE_DIR" in str(caught.value.hint)
+    folder.chmod(0o770)
+    with pytest.raises(InputError, match="its group may write there"):
+        make_state_dir(folder)
     folder.chmod(0o755)
     make_state_dir(folder)
 

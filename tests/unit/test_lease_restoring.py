@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.file_gpu import AS_FOUND, LOW, FileGpu
+from tests.other_users import SOMEBODY, as_root, as_user
 
 from joulewise.control.holder import this_process
 from joulewise.control.journal import (
@@ -212,6 +213,49 @@ def test_a_journal_that_was_copied_to_another_gpu_is_not_replayed_there(folder: 
     assert done.outcome is Outcome.GIVEN_BACK
     assert "a power limit may still be lowered" in str(done.why)
     assert (gpu.label(), other.label()) == (LOW.label, "auto/auto@200W")
+
+
+@pytest.mark.parametrize("ends", [("",), (".copy",), ("", ".copy")])
+def test_folders_in_a_journals_place_are_put_aside(folder: Folder, ends: tuple[str, ...]) -> None:
+    gpu = folder.left_set("a")
+    damaged_journal(folder.journal("a")).mkdir()
+    for end in ends:
+        place = folder.state_dir / f"GPU-a.journal.json{end}"
+        place.unlink()
+        place.mkdir()
+        (place / "file").touch()
+    with hold(gpu, state_dir=folder.state_dir) as lease:
+        lease.apply(LOW)
+    assert gpu.label() == AS_FOUND.label
+    assert not is_left(folder.journal("a"))
+    assert folder.restore()["GPU-a"].outcome is Outcome.LEFT_OPEN
+    assert folder.restore() == {}
+
+
+def test_a_journal_of_a_newer_joulewise_is_told_as_such(folder: Folder) -> None:
+    gpu = folder.left_set("a")
+    for path in (folder.journal("a"), folder.copy("a")):
+        path.write_text('{"schema_version": 2}', encoding="utf-8")
+    assert "is of a newer joulewise" in str(folder.restore()["GPU-a"].why)
+    assert gpu.label().startswith("auto/auto")
+
+
+@as_root
+def test_what_this_account_may_not_look_at_is_said_to_be_unseen(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An account of its own, in a folder of root's that it may enter."""
+    gpu = folder.left_set("a")
+    lock = FileLock(folder.state_dir / "GPU-a.lock")
+    lock.acquire("it", this_process())
+    folder.state_dir.chmod(0o755)
+    monkeypatch.chdir(folder.state_dir)
+    with as_user(SOMEBODY, SOMEBODY):
+        (one,) = restore_all(Path(), folder.open_gpu)
+    lock.release()
+    assert one.outcome is Outcome.UNSEEN
+    assert "this account may not look" in str(one.why)
+    assert gpu.label() == LOW.label
 
 
 def test_virtual_gpus_of_dead_processes_need_nothing(folder: Folder) -> None:

@@ -258,7 +258,7 @@ def test_a_power_limit_needs_a_rule_that_allows_power_limits() -> None:
 def test_a_limit_just_beyond_what_the_device_takes_is_not_shown_as_within() -> None:
     always = Rule(uids=frozenset({1001}), is_power_limit_allowed=True)
 
-    with pytest.raises(NotSupported, match="a power limit of 99.99999 W is not one"):
+    with pytest.raises(NotSupported, match=r"a power limit of 99\.99999 W is not one"):
         one(always).check(ALICE, GPU, OperatingPoint(power_limit_w=99.99999), GRID)
 
 

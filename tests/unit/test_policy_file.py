@@ -109,9 +109,7 @@ def test_every_field_is_read(tmp_path: Path) -> None:
     assert str(tmp_path / "joulewised.toml") == policy.file
 
 
-ALWAYS = Rule(
-    uids=frozenset({0, os.geteuid()}), is_power_limit_allowed=True, is_built_in=True
-)
+ALWAYS = Rule(uids=frozenset({0, os.geteuid()}), is_power_limit_allowed=True, is_built_in=True)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ from joulewise.cli.outcome import (
 )
 from joulewise.domain.errors import InputError, JoulewiseError
 
+_STREAM_COUNT = 3
 _YES = frozenset({"1", "true", "t", "yes", "y", "on"})
 
 app = typer.Typer(
@@ -258,7 +259,17 @@ def main() -> None:
 
 
 def _mend_streams() -> None:
-    """Write to nowhere where a stream is closed; escape what its encoding does not know."""
+    """Write to nowhere where a stream is closed; escape what its encoding does not know.
+
+    What is opened later must not get the number of a closed stream: it would be written to, and be
+    lost to every program that is started with streams of its own.
+    """
+    for descriptor in range(_STREAM_COUNT):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest number that is free is this one.
+            os.open(os.devnull, os.O_RDWR)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +19,7 @@ from joulewise.cli.render import visible
 from joulewise.domain.errors import InputError, JoulewiseError, NotSupported
 
 if TYPE_CHECKING:
-    from joulewise.control.daemon.policy import IdleSettings, Rule
+    from joulewise.control.daemon.policy import IdleSettings, Policy, Rule
     from joulewise.domain.points import ClockGrid
     from joulewise.workflow.daemon import CheckedDaemon, DaemonOptions
 
@@ -89,7 +91,7 @@ def joulewised(
     )
     if check:
         checked = daemon.check(options)
-        _check_metrics(checked.policy.settings.metrics_listen)
+        _check_metrics(checked.policy)
         for line in _said(checked):
             sys.stdout.write(f"{visible(line)}\n")
     elif not _serve(options):
@@ -109,12 +111,19 @@ def _serve(options: DaemonOptions) -> bool:
     return daemon.serve(options, serve_metrics=serve_metrics)
 
 
-def _check_metrics(listen: str | None) -> None:
+def _check_metrics(policy: Policy) -> None:
     """Raise InputError for an address that is none."""
-    if listen is not None:
-        from joulewise.integrations.prometheus import parse_listen  # noqa: PLC0415 - the same
+    listen = policy.settings.metrics_listen
+    if listen is None:
+        return
+    from joulewise.integrations.prometheus import parse_listen  # noqa: PLC0415 - the same
 
+    try:
         parse_listen(listen)
+    except InputError as error:
+        raise InputError(
+            error.message, file=policy.file, field="daemon.metrics_listen", hint=error.hint
+        ) from error
 
 
 def _said(checked: CheckedDaemon) -> Iterator[str]:
@@ -134,7 +143,29 @@ def _said(checked: CheckedDaemon) -> Iterator[str]:
     for line in checked.silent:
         yield f"left out: {line}"
     for number, rule in enumerate(policy.rules, start=1):
-        yield f"{'always' if rule.is_built_in else f'rule {number}'}: {_rule(rule)}"
+        name = "always" if rule.is_built_in else f"rule {number}"
+        yield f"{name}: {_rule(rule)}"
+        yield from (f"{name} never allows {what}" for what in _never_allowed(rule, checked))
+
+
+def _never_allowed(rule: Rule, checked: CheckedDaemon) -> Iterator[str]:
+    """What a rule was written for and cannot do on the GPUs that are here."""
+    grids = [gpu.grid for gpu in checked.gpus if rule.covers_gpu(gpu.uuid)]
+    if not grids:
+        yield "anything: no GPU here that answers has a UUID that begins so"
+        return
+    least, greatest = rule.min_sm_clock_mhz or 0, rule.max_sm_clock_mhz or math.inf
+    if not any(least <= clock <= greatest for grid in grids for clock in grid.sm_clocks_mhz):
+        yield "an SM clock: none of its GPUs lists one between its bounds"
+    least, greatest = rule.min_mem_clock_mhz or 0, rule.max_mem_clock_mhz or math.inf
+    memory_mhz = [clock for grid in grids for clock in grid.mem_clocks_mhz]
+    if rule.is_memory_lock_allowed and not any(least <= one <= greatest for one in memory_mhz):
+        yield "a memory clock: none of its GPUs takes one between its bounds"
+    least_w, greatest_w = rule.min_power_limit_w or 0.0, rule.max_power_limit_w or math.inf
+    limits = [grid.power_limits for grid in grids if grid.power_limits is not None]
+    is_any = any(least_w <= one.found_w and one.least_w <= greatest_w for one in limits)
+    if rule.is_power_limit_allowed and not rule.is_built_in and not is_any:
+        yield "a power limit: none of its GPUs takes one between its bounds"
 
 
 def _idle(idle: IdleSettings | None) -> str:
@@ -157,8 +188,8 @@ def _taken(grid: ClockGrid) -> str:
 
 
 def _rule(rule: Rule) -> str:
-    said = [f"users {_listed(rule.uids)}"] if rule.uids else []
-    said += [f"groups {_listed(rule.gids)}"] if rule.gids else []
+    said = [f"users {_listed(rule.uids, _user_name)}"] if rule.uids else []
+    said += [f"groups {_listed(rule.gids, _group_name)}"] if rule.gids else []
     said.append("GPUs " + ", ".join(f"{beginning or '*'}" for beginning in rule.gpus))
     said.append(_between("SM clock", rule.min_sm_clock_mhz, rule.max_sm_clock_mhz, "MHz"))
     if rule.is_memory_lock_allowed:
@@ -166,19 +197,40 @@ def _rule(rule: Rule) -> str:
         said.append(_between("memory clock", least, greatest, "MHz"))
     else:
         said.append("memory clock auto")
-    said.append(_between("power limit", rule.min_power_limit_w, rule.max_power_limit_w, "W"))
+    if rule.is_power_limit_allowed:
+        said.append(_between("power limit", rule.min_power_limit_w, rule.max_power_limit_w, "W"))
+    else:
+        said.append("power limit auto")
     return "; ".join(said)
 
 
-def _listed(numbers: frozenset[int]) -> str:
-    return ", ".join(map(str, sorted(numbers)))
+def _listed(numbers: frozenset[int], name_of: Callable[[int], str]) -> str:
+    return ", ".join(
+        f"{name} ({one})" if (name := name_of(one)) else str(one) for one in sorted(numbers)
+    )
+
+
+def _user_name(uid: int) -> str:
+    import pwd  # noqa: PLC0415 - Unix only
+
+    with suppress(KeyError):
+        return pwd.getpwuid(uid).pw_name
+    return ""
+
+
+def _group_name(gid: int) -> str:
+    import grp  # noqa: PLC0415 - Unix only
+
+    with suppress(KeyError):
+        return grp.getgrgid(gid).gr_name
+    return ""
 
 
 def _between(name: str, least: float | None, greatest: float | None, unit: str) -> str:
     if least is None and greatest is None:
         return f"{name} any"
-    begin = "" if least is None else f"from {least:g} "
-    end = "" if greatest is None else f"to {greatest:g} "
+    begin = "" if least is None else f"from {least:.10g} "
+    end = "" if greatest is None else f"to {greatest:.10g} "
     return f"{name} {begin}{end}{unit}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import cast
@@ -44,6 +45,22 @@ def joules(energy_j: float, digit_count: int = 5) -> str:
         if energy_j * factor >= 1 or unit == "mJ":
             return f"{_digits(energy_j * factor, digit_count)} {unit}"
     return f"{energy_j:.{digit_count}g} J"
+
+
+def joules_within(energy_j: float, uncertainty_j: float) -> str:
+    """`35.2 ± 3.5 J`: one unit, and as many digits as the uncertainty leaves meaning to."""
+    most_j = max(energy_j, uncertainty_j)
+    units = ((1e-6, "MJ"), (1e-3, "kJ"), (1.0, "J"), (1e3, "mJ"))
+    factor, unit = next((one for one in units if most_j * one[0] >= 1), units[-1])
+    told = within(energy_j * factor, uncertainty_j * factor)
+    return f"{told} {unit}"
+
+
+def within(value: float, uncertainty: float) -> str:
+    """`35.2 ± 3.5`: two digits of the uncertainty, and the value down to the same place."""
+    exponent = math.floor(math.log10(uncertainty)) if uncertainty > 0 else 0
+    places_count = min(6, max(0, 1 - exponent))
+    return f"{decimal(value, places_count)} ± {decimal(uncertainty, places_count)}"
 
 
 def visible(text: str) -> str:
@@ -110,7 +127,7 @@ def table(
 def say(console: Console, sentence: str) -> None:
     """One sentence, set apart."""
     console.print()
-    for line in sentence.splitlines():
+    for line in sentence.split("\n"):
         _print_indented(console, line, 0, style="bold")
 
 

@@ -27,9 +27,9 @@ from joulewise.control.journal import (
 )
 from joulewise.control.lock import FileLock
 from joulewise.domain.control import Holder
-from joulewise.domain.errors import DeviceError, JoulewiseError, NotPermitted
-from joulewise.domain.points import CLOCK_KNOBS, KNOBS, OperatingPoint, Touched
-from joulewise.domain.ports import Gpu
+from joulewise.domain.errors import DeviceError, NotPermitted
+from joulewise.domain.points import CLOCK_KNOBS, OperatingPoint, Touched
+from joulewise.domain.ports import AskedKeeper, Gpu
 
 _NOTHING = Touched(knobs=frozenset())
 
@@ -94,15 +94,17 @@ class GpuLease:
 
     @property
     def taken_over(self) -> str | None:
-        """Who has the GPU by now, in a sentence, where somebody removed the lock file.
+        """That somebody removed the lock file, in a sentence, so that others could set clocks.
 
-        What is set there is theirs from then on. `None`: it is still this lease's.
+        `None`: the lease still keeps them out.
         """
         with self._steps:
-            other = None if self._is_over else self._hold.lock.successor()
-        if other is None:
-            return None
-        return f"somebody removed the lock file of {self._gpu.identity.name}: {other.text} has it"
+            if self._is_over or self._hold.lock.is_in_place:
+                return None
+            other = self._hold.lock.successor()
+        name = self._gpu.identity.name
+        by = "others may set it meanwhile" if other is None else f"{other.text} has it now"
+        return f"somebody removed the lock file of {name}: {by}"
 
     def apply(self, point: OperatingPoint) -> None:
         """Ask for a point; what it touches is on disk before the device hears of it.
@@ -196,6 +198,9 @@ class GpuLease:
                 # What was refused now may be taken later: then the guard goes on trying, unless
                 # somebody else holds the GPU.
                 guard.unwatch(uuid) if is_settled else guard.give_back(uuid)
+                # What was left to somebody else is nobody's to give back any more.
+                if is_settled and isinstance(self._gpu, AskedKeeper):
+                    self._gpu.forget_asked()
 
     def still_set(self) -> str | None:
         """What the lease could not give back, where it could not; `None` elsewhere."""
@@ -212,23 +217,19 @@ class GpuLease:
             )
 
     def _refuse_taken_over(self) -> None:
-        taken_over = self.taken_over
-        if taken_over is not None:
+        """Where somebody removed the lock file and another one has the GPU: it is theirs now."""
+        other = self._hold.lock.successor()
+        if other is not None:
             raise _TakenOverError(
-                f"{taken_over}, so that this lease is over",
-                hint="Let lock files be; what was set is left to whoever has the GPU now.",
+                f"{other.text} has {self._gpu.identity.name} by now, for somebody removed the "
+                "lock file of this lease; what is set there is left alone",
+                hint="What ran here meanwhile did not run at the clocks asked for.",
             )
 
     def _leave_alone_or_give_back(self) -> None:
-        other = self._hold.lock.successor()
-        if other is None or not self._touched.knobs:
-            self._give_back()
-            return
-        raise _TakenOverError(
-            f"somebody removed the lock file of {self._gpu.identity.name}, and {other.text} has "
-            "set it since: what is set there is left alone",
-            hint="What ran here meanwhile did not run at the clocks asked for.",
-        )
+        if self._touched.knobs:
+            self._refuse_taken_over()
+        self._give_back()
 
     def _free_clocks(self, point: OperatingPoint) -> None:
         """Drop clock locks that others left, for they would pin what is left to the driver.

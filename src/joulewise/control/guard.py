@@ -67,8 +67,8 @@ class GuardProcess:
 
     One for all GPUs of this process, started by exec when the first is to be watched. Should it
     die, a thread starts another at once, and tries for as long as a GPU is to be watched: a
-    machine that is short of something has it again later. It is no child of this process, so that a program that
-    waits for its children, or forks, meets no stranger. Linux only.
+    machine that is short of something has it again later. It is no child of this process, so that
+    a program that waits for its children, or forks, meets no stranger. Linux only.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ def mark_of(pid: int) -> str | None:
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        space = os.readlink("/proc/self/ns/pid")
+        space = Path("/proc/self/ns/pid").readlink()
         start = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
     except (OSError, ValueError, IndexError):
         return None

@@ -142,7 +142,7 @@ def _read_one(path: Path) -> JournalEntry | None:
 
 
 def _entry(fields: Mapping[str, object]) -> JournalEntry:
-    """Raises ValueError and its like for what no joulewise of this version has written."""
+    """Raises ValueError, TypeError and their like for what no joulewise of today has written."""
     if type(fields["schema_version"]) is not int or fields["schema_version"] != SCHEMA_VERSION:
         raise ValueError("another version")
     touched, found = _knobs(fields["touched"]), _found(fields.get("found"))
@@ -163,7 +163,7 @@ def _entry(fields: Mapping[str, object]) -> JournalEntry:
 
 def _text(told: object) -> str:
     if not isinstance(told, str):
-        raise ValueError(f"{told!r} is no text")
+        raise TypeError(f"{told!r} is no text")
     return told
 
 
@@ -195,7 +195,7 @@ def _found(fields: object) -> KnobState | None:
     if fields is None:
         return None
     if not isinstance(fields, dict):
-        raise ValueError(f"{fields!r} is nothing that was found")
+        raise TypeError(f"{fields!r} is nothing that was found")
     limit_w = fields["power_limit_w"]
     return KnobState() if limit_w is None else KnobState(power_limit_w=_limit_w(limit_w))
 
@@ -204,7 +204,7 @@ def _limits_w(listed: object) -> tuple[float, ...] | None:
     if listed is None:
         return None
     if not isinstance(listed, list):
-        raise ValueError(f"{listed!r} are no power limits")
+        raise TypeError(f"{listed!r} are no power limits")
     return tuple(_limit_w(one) for one in listed)
 
 

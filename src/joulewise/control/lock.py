@@ -139,12 +139,17 @@ class FileLock:
         """What tells this very file from one that takes its place; only while it is locked."""
         return mark_of_file(self.descriptor)
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether others still meet at this file; only while it is locked."""
+        return is_in_place(self.descriptor, self._path)
+
     def successor(self) -> NamedHolder | None:
         """Who has the lock at this path where that is another file by now; `None`: nobody else.
 
         Somebody removed the file under its holder, and the next one made another.
         """
-        return None if is_in_place(self.descriptor, self._path) else holder_at(self._path)
+        return None if self.is_in_place else holder_at(self._path)
 
     def tell_guard(self, guard_pid: int | None) -> None:
         """Name the guard process that watches, for those whom it would keep waiting."""
@@ -377,7 +382,7 @@ def _busy(what: str, named: NamedHolder | None, path: Path) -> BusyError:
     if named is not None and named.is_giving_back:
         giver_pid = named.giver_pid
         is_named = "" if giver_pid is None else f", process {giver_pid}"
-        stuck = "" if giver_pid is None else f" If it does not end, end process {giver_pid}."
+        stuck = "" if giver_pid is None else f" If it does not end: kill -KILL {giver_pid}."
         return BusyError(
             f"{what} is being given back by {named.text}{is_named}",
             file=str(path),

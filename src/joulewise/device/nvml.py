@@ -168,7 +168,7 @@ def use_library(path: Path) -> None:
         raise InputError(
             f"this library cannot be loaded: {error}", file=str(path), hint=_LIBRARY_HINT
         ) from error
-    if not hasattr(library, "nvmlInit_v2"):
+    if not hasattr(library, "nvmlInitWithFlags"):
         raise InputError("this is no NVML library", file=str(path), hint=_LIBRARY_HINT)
     if _handle_by_name() != library._handle:  # noqa: SLF001 - what tells two libraries apart
         raise InputError(

@@ -244,8 +244,11 @@ class NvmlGpu:
 
     def reset(self, touched: Touched | None = None) -> None:
         """Give touched knobs back. Raises NotPermitted, DeviceLost, DeviceError."""
+        was_set = self._knobs.is_set
         self._knobs.reset(touched)
-        self._is_asked = False
+        # A lock of somebody else that is dropped changes nothing of how the GPU was found.
+        if touched is None or (was_set and not self._knobs.is_set):
+            self._is_asked = False
 
     def forget_asked(self) -> None:
         """Take nothing that is set for ours any more; whoever set it gives it back."""

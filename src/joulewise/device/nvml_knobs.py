@@ -34,6 +34,11 @@ class NvmlKnobs:
         """The power limit: as it reads, or as it read before it was set here. Raises DeviceLost."""
         return self._limit.found_w
 
+    @property
+    def is_set(self) -> bool:
+        """Whether anything was set here and not given back."""
+        return bool(self._touched())
+
     def request(self, point: OperatingPoint, grid: ClockGrid) -> None:
         """Ask for a point within the grid; knobs that are as last asked for stay untouched.
 

@@ -167,7 +167,7 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     ),
     CaveatKind.FOREIGN_CONTROL: (
         "Somebody else set clocks or a power limit, so the window shows their setting.",
-        "Stop the other controller, or give its clocks back: nvidia-smi -rgc -rmc.",
+        "Stop the other controller, or give its clocks back: nvidia-smi -rgc; nvidia-smi -rmc.",
     ),
     CaveatKind.GPU_PARTITIONED: (
         "All MIG instances share one clock and one energy counter.",

@@ -68,6 +68,7 @@ LABELS = (
     "uid",
     "gid",
     "daemon_pid",
+    "guard_pid",
     "descriptor",
     "lock_descriptor",
     "pid_descriptor",

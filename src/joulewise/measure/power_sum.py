@@ -30,15 +30,20 @@ class Outside:
     least_j: float = 0.0
     most_j: float
 
-    @property
-    def energy_j(self) -> float:
-        """What is taken off."""
-        return max(self.least_j, min(self.likely_j, self.most_j))
 
-    @property
-    def uncertainty_j(self) -> float:
-        """How far that may lie off."""
-        return max(self.energy_j - self.least_j, self.most_j - self.energy_j)
+def inside(whole_j: float, *outsides: Outside, within_j: float) -> tuple[float, float]:
+    """What is left of a whole for the span, and how far it may lie off; no span gives energy back.
+
+    `within_j` is how far the whole may lie off. Raises MeasurementError where nothing is left.
+    """
+    low_j = max(0.0, whole_j - within_j - sum(one.most_j for one in outsides))
+    high_j = whole_j + within_j - sum(one.least_j for one in outsides)
+    if high_j <= 0:
+        raise MeasurementError("the readings say that nothing was drawn")
+    likely_j = whole_j - sum(min(one.likely_j, one.most_j) for one in outsides)
+    if not low_j < likely_j < high_j:
+        likely_j = (low_j + high_j) / 2
+    return likely_j, max(likely_j - low_j, high_j - likely_j)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +85,6 @@ class PowerSum:
         """So long after a moment its power is still shown."""
         return self._window_s + _UPDATE_S
 
-    def begin_anew(self, sample: GpuSample) -> None:
-        """Take a later reading for the one before the span."""
-        if sample.power_w is not None:
-            self.__init__(sample, sample.power_w)  # type: ignore[misc]
-
     def end(self, end_s: float) -> None:
         """The span ended then; readings from here on show what is left of it."""
         self._end_s = end_s
@@ -100,14 +100,19 @@ class PowerSum:
             self._tail.add(self._last, reading)
         self._last = reading
 
+    def roughly_j(self, start_s: float, end_s: float) -> float:
+        """Energy of a long span, to be compared with what a counter tells."""
+        before_j = self._first.power_w * max(0.0, start_s - self._first.time_s)
+        return (
+            self._whole.energy_j
+            - before_j
+            - self._last.power_w * max(0.0, self._last.time_s - end_s)
+        )
+
     def between(self, start_s: float, end_s: float) -> tuple[float, float]:
         """Energy of the span and what stays open of it, once readings reach beyond its end."""
         outsides = (self._before(start_s), self._after(end_s))
-        energy_j = self._whole.energy_j - sum(one.energy_j for one in outsides)
-        if energy_j <= 0:
-            raise MeasurementError("the power readings say that nothing was drawn")
-        uncertainty_j = sum(one.uncertainty_j for one in outsides)
-        return energy_j, uncertainty_j + self._whole.between_j
+        return inside(self._whole.energy_j, *outsides, within_j=self._whole.between_j)
 
     def _before(self, start_s: float) -> Outside:
         """What was drawn before the span and shown from its first reading on."""

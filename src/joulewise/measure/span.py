@@ -14,6 +14,7 @@ limit allows; after the command, at most what the counter grew by since. That is
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from joulewise.domain.caveats import Caveat, CaveatKind
@@ -21,6 +22,7 @@ from joulewise.domain.errors import MeasurementError, NotSupported
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.ports import WatchedGpu
 from joulewise.measure.meter import check_plausible
+from joulewise.measure.power_sum import Outside, PowerSum, inside
 
 COARSE_RATIO = 0.01
 """Of the energy: what is left open beyond that is told by a caveat."""
@@ -31,8 +33,8 @@ _TICK_TIMEOUT_S = 1.5
 _SEEN_LATE_S = 0.002
 # The counter tells whole millijoules.
 _COUNTED_WITHIN_J = 0.001
-# How often most power sensors move: at each end of a span that much cannot be told apart.
-_POWER_PERIOD_S = 0.1
+# Twice within an update of most power sensors, so that nothing that is shown is missed.
+POWER_SAMPLE_S = 0.05
 # Power readings now and then of a load that comes and goes scatter; counters that are wrong lie
 # further off than that (187 J counted, 327 J integrated: Zeus 181).
 _DISAGREES_BEYOND_RATIO = 0.25
@@ -44,10 +46,10 @@ class SpanEnergy:
     """What a span took, and what stays open of it.
 
     Where the counter tells, the true energy lies within `uncertainty_j`, as long as the GPU keeps
-    its power limit on average over a step of the counter, and a step is seen at once. Where power
-    readings were added up it is what their distance leaves open at both ends; of what the power
-    did between two readings nobody knows. How well the sensor is calibrated is another matter, of
-    which no device tells.
+    its power limit on average over a step of the counter, and a step is seen at once. So it does
+    where power readings were added up, for a load that is steady between its begin and its end;
+    of what power does within the window of a reading, or while the sensor does not look, nobody
+    knows. How well the sensor is calibrated is another matter, of which no device tells.
     """
 
     energy_j: float
@@ -67,7 +69,12 @@ class SpanMeter:
         self._gpu = gpu
         self._counter: _Counter | None = None
         self._no_counter = ""
-        self._power: _PowerSum | None = None
+        self._power: PowerSum | None = None
+
+    @property
+    def is_counter_missing(self) -> bool:
+        """Whether power has to be read all the while, every POWER_SAMPLE_S, before the span too."""
+        return self._counter is None
 
     def open(self) -> GpuSample:
         """Get ready, which takes up to two steps of the counter; the span begins after this.
@@ -89,9 +96,29 @@ class SpanMeter:
                     "power",
                     hint="Energy cannot be measured there; no energy is invented.",
                 ) from error
-        if sample.power_w is not None:
-            self._power = _PowerSum(sample.time_s, sample.power_w)
+        self._begin_power(sample)
         return sample
+
+    def next_before(self) -> GpuSample:
+        """Read where a span may begin later than expected: at the next step, where one comes.
+
+        Raises DeviceError where the device does not answer.
+        """
+        if self._counter is not None:
+            with suppress(MeasurementError):
+                return self._gpu.wait_for_energy_tick(_TICK_TIMEOUT_S)
+        return self._gpu.sample()
+
+    def see_before(self, sample: GpuSample) -> None:
+        """Take a reading that is nearer to the begin of the span than the one before."""
+        if self._counter is not None:
+            with suppress(MeasurementError):
+                self._counter = _Counter(_step(self._counter.opened, sample))
+        self._begin_power(sample)
+
+    def _begin_power(self, sample: GpuSample) -> None:
+        if sample.power_w is not None:
+            self._power = PowerSum(sample, sample.power_w)
 
     def see(self, sample: GpuSample) -> None:
         """Take a reading within the span into account."""
@@ -107,6 +134,8 @@ class SpanMeter:
             MeasurementError: no energy came out that can be trusted.
             DeviceError: the device no longer answers.
         """
+        if self._power is not None:
+            self._power.end(end_s)
         sample = self._gpu.sample()
         self.see(sample)
         if self._counter is not None:
@@ -135,7 +164,12 @@ class SpanMeter:
     def _added_up(self, start_s: float, end_s: float) -> SpanEnergy:
         if self._power is None:
             raise MeasurementError(self._no_counter)
-        added = self._power.between(start_s, end_s)
+        # What was drawn up to the end is shown for a while after it.
+        while self._gpu.now_s() < end_s + self._power.shown_within_s:
+            self._gpu.wait(POWER_SAMPLE_S)
+            self._power.see(self._gpu.sample())
+        energy_j, uncertainty_j = self._power.between(start_s, end_s)
+        added = SpanEnergy(energy_j=energy_j, uncertainty_j=uncertainty_j)
         from_power = Caveat(
             kind=CaveatKind.ENERGY_FROM_POWER,
             seen=f"power readings were added up: {self._no_counter}",
@@ -148,7 +182,7 @@ class SpanMeter:
         is_short = end_s - start_s < _SHORTEST_COMPARED_S
         if self._power is None or is_short or CaveatKind.ENERGY_OF_MODULE in kinds:
             return ()
-        excess_ratio = self._power.between(start_s, end_s).energy_j / energy_j - 1
+        excess_ratio = self._power.roughly_j(start_s, end_s) / energy_j - 1
         if abs(excess_ratio) <= _DISAGREES_BEYOND_RATIO:
             return ()
         more_or_less = "more" if excess_ratio > 0 else "less"
@@ -175,24 +209,6 @@ class _After:
     last: GpuSample
     first: GpuSample
     step: _Step
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Outside:
-    """What was drawn beside the span: most probably `likely_j`, between nothing and `most_j`."""
-
-    likely_j: float
-    most_j: float
-
-    @property
-    def energy_j(self) -> float:
-        """What is taken off."""
-        return min(self.likely_j, self.most_j)
-
-    @property
-    def uncertainty_j(self) -> float:
-        """How far that may lie off."""
-        return max(self.energy_j, self.most_j - self.energy_j)
 
 
 class _Counter:
@@ -231,56 +247,27 @@ class _Counter:
         whole_j = self.whole_j(after.first)
         highest_w = max(self._highest_w, after.step.power_w)
         outsides = (self._drawn_before(start_s, highest_w), _drawn_after(end_s, highest_w, after))
-        energy_j = whole_j - sum(one.energy_j for one in outsides)
-        if energy_j <= 0:
-            raise MeasurementError("the command was too short for the energy counter")
-        uncertainty_j = sum(one.uncertainty_j for one in outsides) + 2 * _COUNTED_WITHIN_J
+        within_j = 2 * _COUNTED_WITHIN_J
+        energy_j, uncertainty_j = inside(whole_j, *outsides, within_j=within_j)
         return SpanEnergy(energy_j=energy_j, uncertainty_j=uncertainty_j)
 
-    def _drawn_before(self, start_s: float, highest_w: float) -> _Outside:
+    def _drawn_before(self, start_s: float, highest_w: float) -> Outside:
         gap_s = max(0.0, start_s - self._before.sample.time_s)
         most_j = highest_w * (gap_s + _SEEN_LATE_S)
-        return _Outside(likely_j=self._before.power_w * gap_s, most_j=most_j)
+        return Outside(likely_j=self._before.power_w * gap_s, most_j=most_j)
 
     def _note_power(self, sample: GpuSample) -> None:
         told_w = (self._highest_w, sample.power_w or 0.0, sample.power_limit_w or 0.0)
         self._highest_w = max(told_w)
 
 
-def _drawn_after(end_s: float, highest_w: float, after: _After) -> _Outside:
+def _drawn_after(end_s: float, highest_w: float, after: _After) -> Outside:
     gap_s = max(0.0, after.first.time_s - end_s)
     # The counter may have moved between the end and the reading that came as soon as it could.
     late_s = max(0.0, after.last.time_s - end_s) + _SEEN_LATE_S
     grown_j = (after.first.energy_j or 0.0) - (after.last.energy_j or 0.0)
     most_j = min(highest_w * gap_s, grown_j + highest_w * late_s)
-    return _Outside(likely_j=after.step.power_w * gap_s, most_j=most_j)
-
-
-class _PowerSum:
-    """Power readings, added up by the trapezoid rule from one before the span on."""
-
-    def __init__(self, time_s: float, power_w: float) -> None:
-        self._first = self._last = (time_s, power_w)
-        self._energy_j = 0.0
-
-    def see(self, sample: GpuSample) -> None:
-        """Add what was drawn since the reading before."""
-        if sample.power_w is None:
-            return
-        before_s, before_w = self._last
-        self._energy_j += 0.5 * (before_w + sample.power_w) * (sample.time_s - before_s)
-        self._last = (sample.time_s, sample.power_w)
-
-    def between(self, start_s: float, end_s: float) -> SpanEnergy:
-        """What was drawn from the start to the end of the span, for readings beyond both."""
-        (first_s, first_w), (last_s, last_w) = self._first, self._last
-        outside_j = first_w * max(0.0, start_s - first_s) + last_w * max(0.0, last_s - end_s)
-        energy_j = self._energy_j - outside_j
-        if energy_j <= 0:
-            raise MeasurementError("the power readings say that nothing was drawn")
-        mean_w = energy_j / (end_s - start_s)
-        uncertainty_j = outside_j + _POWER_PERIOD_S * max(mean_w, first_w, last_w)
-        return SpanEnergy(energy_j=energy_j, uncertainty_j=uncertainty_j)
+    return Outside(likely_j=after.step.power_w * gap_s, most_j=most_j)
 
 
 def _step(first: GpuSample, second: GpuSample) -> _Step:

@@ -18,6 +18,7 @@ from joulewise.simulator.device_string import is_recorded, parse_recorded
 from joulewise.simulator.recorded import open_recorded
 from joulewise.simulator.virtual import is_virtual, open_virtual
 from joulewise.store.sweeps import read_sweep
+from joulewise.workflow.absent_gpus import traces_beside
 from joulewise.workflow.daemon_findings import DaemonView, daemon_view
 from joulewise.workflow.diagnosis import SeenGpu, diagnose
 from joulewise.workflow.findings import Diagnosis
@@ -51,7 +52,7 @@ def examine(device: str | None = None) -> Diagnosis:
         )
     asked = None if device is None else parse_nvml(device).selector
     driver = _driver()
-    gpus = () if driver.problem is not None else tuple(map(_seen, gpu_facts()))
+    gpus = () if driver.problem is not None else _with_lost(tuple(map(_seen, gpu_facts())))
     if device is not None and gpus:
         gpus = _named(device, asked, gpus)
     view = daemon_view([gpu.facts for gpu in gpus])
@@ -97,6 +98,19 @@ def _seen(facts: GpuFacts) -> SeenGpu:
         trouble = error
     lease = NO_LEASE if facts.uuid.value is None else lease_trace(facts.uuid.value)
     return SeenGpu(facts=facts, trouble=trouble, lease=lease)
+
+
+def _with_lost(gpus: tuple[SeenGpu, ...]) -> tuple[SeenGpu, ...]:
+    """With what leases tell of the only GPU that its driver has lost."""
+    known = [gpu.facts.uuid.value for gpu in gpus if gpu.facts.uuid.value is not None]
+    if len(known) != len(gpus) - 1:
+        return gpus
+    traces = tuple(traces_beside(known).values())
+    if len(traces) != 1:
+        return gpus
+    return tuple(
+        replace(gpu, lease=traces[0]) if gpu.facts.uuid.value is None else gpu for gpu in gpus
+    )
 
 
 def _named(device: str, asked: str | None, gpus: tuple[SeenGpu, ...]) -> tuple[SeenGpu, ...]:

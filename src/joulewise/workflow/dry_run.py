@@ -30,21 +30,21 @@ class Write:
 class DryRun:
     """What would be done, in order, and undone.
 
-    `frees` drops clock locks that others left, where the account may; `writes` set the point,
-    and `gives_back` undoes them at the end. `journal` is the file that says meanwhile which
-    knobs were touched (`touched`) and what the power limit was found at. `left_set` is a
-    sentence on what a dead holder left, which would be given back before all that; `holder`
-    holds the GPU now, so that nothing of this could be done. `daemon` is the socket of the
-    joulewised that would do it; it then keeps the journal, and `refusal` says why it would not
-    do it at all: `None`, it would, or there is none.
+    `writes` set the point, `frees` drops locks that others left of clocks that it leaves to the
+    driver, where the account may, and `gives_back` undoes what was set at the end. `journal` is
+    the file that says meanwhile which knobs were touched (`touched`) and what the power limit was
+    found at. `left_set` is a sentence on what a dead holder left, which would be given back before
+    all that; `holder` holds the GPU now, so that nothing of this could be done. `daemon` is the
+    socket of the joulewised that would do it; it then keeps the journal, and `refusal` says why it
+    would not do it at all: `None`, it would, or there is none.
     """
 
     device: str
     device_name: str
     is_simulated: bool
     point: OperatingPoint
-    frees: tuple[Write, ...]
     writes: tuple[Write, ...]
+    frees: tuple[Write, ...]
     gives_back: tuple[Write, ...]
     touched: tuple[str, ...]
     found_power_limit_w: float | None
@@ -84,8 +84,8 @@ def dry_run(gpu: WatchedGpu, point: OperatingPoint) -> DryRun:
         device_name=identity.name,
         is_simulated=identity.is_simulated,
         point=point,
-        frees=tuple(_frees(identity.uuid, grid)),
         writes=tuple(_writes(identity.uuid, point, grid)),
+        frees=tuple(_frees(identity.uuid, point, grid)),
         gives_back=tuple(_gives_back(identity.uuid, point, found_w)),
         touched=tuple(knob for knob in KNOBS if knob in knobs_of(point)),
         found_power_limit_w=None if point.power_limit_w is None else found_w,
@@ -139,10 +139,11 @@ def _in_the_way(state: GpuState | None) -> str | None:
     return None if state is None or state.is_lowered_idle else state.holder
 
 
-def _frees(uuid: str, grid: ClockGrid) -> Iterator[Write]:
-    if grid.mem_clocks_mhz:
+def _frees(uuid: str, point: OperatingPoint, grid: ClockGrid) -> Iterator[Write]:
+    if grid.mem_clocks_mhz and point.mem_clock_mhz is None:
         yield _reset(uuid, "Memory")
-    yield _reset(uuid, "Gpu")
+    if point.sm_clock_mhz is None:
+        yield _reset(uuid, "Gpu")
 
 
 def _writes(uuid: str, point: OperatingPoint, grid: ClockGrid) -> Iterator[Write]:

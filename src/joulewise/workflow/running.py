@@ -18,13 +18,15 @@ from joulewise.domain.measurement import GpuSample
 from joulewise.domain.ports import WatchedGpu
 from joulewise.measure.held_down import held_down
 from joulewise.measure.readings import Readings, held_under_load_mhz, is_idle_throughout
-from joulewise.measure.span import SpanEnergy, SpanMeter
+from joulewise.measure.span import POWER_SAMPLE_S, SpanEnergy, SpanMeter
 
 # Every reading takes the driver's global lock for a moment, so a long command is read seldom.
 _SAMPLE_S = 0.1
 _LATER_SAMPLE_S = 0.5
 _LATER_AFTER_S = 5.0
 _LEAVE_S = 0.5
+# All GPUs get ready within so long, unless one of them has no counter that moves.
+_SOON_S = 0.25
 # What a GPU that answers takes before and after: two steps of the slowest counters, and calls.
 _PATIENCE_S = 5.0
 
@@ -35,7 +37,8 @@ T = TypeVar("T")
 class GpuRun:
     """What one GPU did while a command ran.
 
-    `uncertainty_j` is what the meter's coarseness leaves open. `sm_clock_held_mhz` is the median
+    `uncertainty_j` is what the meter's coarseness leaves open; where that is all of the energy
+    there is no mean power. `sm_clock_held_mhz` is the median
     while the GPU worked, `None` where it did not, or does not tell; `temp_c` is the highest.
     Where `trouble` says why there is no energy, there is none.
     """
@@ -160,7 +163,6 @@ class _Watcher:
 
     def _work(self) -> None:
         _settle(self._opening, self._open)
-        self._begun.wait()
         if self._opening.exception() is None:
             _settle(self._closing, self._look_on)
 
@@ -168,18 +170,45 @@ class _Watcher:
         self._readings.add(self._meter.open())
 
     def _look_on(self) -> GpuRun:
+        self._wait_for_command()
         self._watch()
         self._over.wait()
         return self._nothing() if self.span_s is None else self._close(*self.span_s)
+
+    def _wait_for_command(self) -> None:
+        """Other GPUs may take longer; readings have to be of the moment before the command."""
+        pause_s = POWER_SAMPLE_S if self._meter.is_counter_missing else _SOON_S
+        try:
+            while not self._begun.wait(pause_s):
+                sample = self._meter.next_before()
+                # The command may have begun while it was read.
+                see = self._meter.see if self._begun.is_set() else self._meter.see_before
+                see(sample)
+        except JoulewiseError as error:
+            self._trouble = error
+        self._begun.wait()
 
     def _watch(self) -> None:
         """Read until the command is over, or the GPU does not answer any more."""
         begin_s = time.monotonic()
         try:
-            while not self._over.wait(_pause_s(time.monotonic() - begin_s)):
-                self._see(self._gpu.sample())
+            while not self._over.wait(self._pause_s(time.monotonic() - begin_s)):
+                self._look()
         except JoulewiseError as error:
             self._trouble = error
+
+    def _look(self) -> None:
+        """Read once. A reading that fails is missing, and no more than that beside a counter."""
+        try:
+            self._see(self._gpu.sample())
+        except DeviceError:
+            if self._meter.is_counter_missing:
+                raise
+
+    def _pause_s(self, since_s: float) -> float:
+        if self._meter.is_counter_missing:
+            return POWER_SAMPLE_S
+        return _SAMPLE_S if since_s < _LATER_AFTER_S else _LATER_SAMPLE_S
 
     def _close(self, start_s: float, end_s: float) -> GpuRun:
         """What the command took on this GPU."""
@@ -197,12 +226,14 @@ class _Watcher:
 
     def _measured(self, energy: SpanEnergy, duration_s: float) -> GpuRun:
         samples = self._readings.all
+        is_told = energy.uncertainty_j < energy.energy_j
+        mean_w = energy.energy_j / duration_s if is_told and duration_s > 0 else None
         temps_c = [one.temp_c for one in samples if one.temp_c is not None]
         return replace(
             self._nothing(),
             energy_j=energy.energy_j,
             uncertainty_j=energy.uncertainty_j,
-            mean_power_w=energy.energy_j / duration_s,
+            mean_power_w=mean_w,
             sm_clock_held_mhz=held_under_load_mhz(samples),
             temp_c=max(temps_c, default=None),
             is_idle=is_idle_throughout(samples),
@@ -231,10 +262,6 @@ def _others_before(sample: GpuSample) -> tuple[Caveat, ...]:
         return ()
     seen = f"{count} other process(es) were on the GPU when the command began"
     return (Caveat(kind=CaveatKind.OTHER_PROCESS_ON_GPU, seen=seen),)
-
-
-def _pause_s(since_s: float) -> float:
-    return _SAMPLE_S if since_s < _LATER_AFTER_S else _LATER_SAMPLE_S
 
 
 def _sum(figures: Iterable[float | None]) -> float | None:

@@ -256,7 +256,7 @@ def render_dry_run(console: Console, planned: DryRun) -> None:
     console.print(table(None, ("when", "NVML call"), _write_rows(planned), left_count=2))
     console.print()
     console.print("The same with nvidia-smi:", markup=False)
-    for write in (*planned.frees, *planned.writes, *planned.gives_back):
+    for write in (*planned.writes, *planned.frees, *planned.gives_back):
         print_line(console, f"  {write.nvidia_smi}")
     for line in _dry_notes(planned):
         console.print()
@@ -266,8 +266,8 @@ def render_dry_run(console: Console, planned: DryRun) -> None:
 
 def _write_rows(planned: DryRun) -> Iterator[tuple[str, str]]:
     stages: tuple[tuple[str, tuple[Write, ...]], ...] = (
-        ("first, locks of others go", planned.frees),
-        ("then the point is set", planned.writes),
+        ("first the point is set", planned.writes),
+        ("then other locks go", planned.frees),
         ("at the end, given back", planned.gives_back),
     )
     for when, writes in stages:

@@ -25,7 +25,10 @@ Listen = Annotated[
     ),
 ]
 Once = Annotated[
-    bool, typer.Option("--once", help="Print the metrics once to standard output, and end.")
+    bool,
+    typer.Option(
+        "--once", help="Print the metrics once to standard output, and end; nothing listens."
+    ),
 ]
 
 
@@ -37,9 +40,12 @@ def metrics(listen: Listen = DEFAULT_LISTEN, once: Once = False) -> None:
     """
     from joulewise.integrations.prometheus import (  # noqa: PLC0415 - others start without it
         metrics_text,
+        parse_listen,
         serve_metrics,
     )
 
+    # Also where nothing listens: an address that is none is a mistake.
+    parse_listen(listen)
     with closing(watch_machine()) as watch:
         if once:
             sys.stdout.write(metrics_text(watch.gpus))

@@ -38,7 +38,7 @@ def restore(device: RestoreDevice = None, as_json: AsJson = False) -> None:
     the clocks given back, and what it leaves open is told once.
     """
     done = give_back(device)
-    failed = [one for one in done if one.outcome is End.NOT_GIVEN_BACK]
+    failed = [one for one in done if one.outcome in {End.NOT_GIVEN_BACK, End.UNSEEN}]
     if as_json:
         print_json(_document(done, failed))
     else:
@@ -76,7 +76,8 @@ def _line(one: Restored) -> str:
         damaged = "" if one.why is None else f". {one.why}"
         return f"{name}: {touched} given back, left set by {holder}{damaged}"
     why = "" if one.why is None else f": {one.why}"
-    what = "left alone" if one.outcome is End.BUSY else f"{touched} not given back"
+    alone = {End.BUSY: "left alone", End.UNSEEN: "not looked at"}
+    what = alone.get(one.outcome, f"{touched} not given back")
     return f"{name}: {what}{why}"
 
 

@@ -17,7 +17,15 @@ from joulewise.cli.beside import (
     require_out,
 )
 from joulewise.cli.outcome import Outcome, caveat_document
-from joulewise.cli.render import counted, joules, print_caveats, say, seconds, table
+from joulewise.cli.render import (
+    counted,
+    joules_within,
+    print_caveats,
+    say,
+    seconds,
+    table,
+    within,
+)
 from joulewise.domain.caveats import is_simulated
 from joulewise.domain.plan import Status
 from joulewise.workflow.command import Command
@@ -82,10 +90,12 @@ def sentence(result: CommandRun, arguments: tuple[str, ...]) -> str:
     if energy is None:
         return f"{took}; its energy could not be measured."
     said = f"{took} and {_energy(energy, result.uncertainty_j)}{gpus}"
-    idle = [gpu.device for gpu in result.gpus if gpu.is_idle]
+    idle = [_short_device(gpu) for gpu in result.gpus if gpu.is_idle]
     if not idle:
         return f"{said}."
-    which = "The GPU" if len(result.gpus) == 1 else ", ".join(idle)
+    which = ", ".join(idle)
+    if len(idle) == len(result.gpus):
+        which = "The GPU" if len(idle) == 1 else "All of them"
     return f"{said}. {which} stayed idle all the while."
 
 
@@ -95,30 +105,38 @@ def _rows(result: CommandRun) -> Iterator[tuple[str, ...]]:
             _title(gpu, is_only=len(result.gpus) == 1),
             seconds(result.time_s),
             _energy(gpu.energy_j, gpu.uncertainty_j),
-            "-" if gpu.mean_power_w is None else f"{gpu.mean_power_w:.1f} W",
+            _power(gpu, result.time_s),
             "-" if gpu.sm_clock_held_mhz is None else f"{gpu.sm_clock_held_mhz:.0f} MHz",
             "-" if gpu.temp_c is None else f"{gpu.temp_c:.0f} °C",
         )
     if len(result.gpus) > 1:
         energy = _energy(result.energy_j, result.uncertainty_j)
-        yield ("all", seconds(result.time_s), energy, _mean_power(result), "", "")
+        yield ("all", seconds(result.time_s), energy, _power(result, result.time_s), "", "")
 
 
 def _title(gpu: GpuRun, *, is_only: bool) -> str:
     """The model, and where there are others the beginning of the UUID, which opens it too."""
     if is_only:
         return gpu.device_name
-    return f"{gpu.device_name} ({gpu.device.partition(',')[0][:_SHORT_DEVICE_COUNT]})"
+    return f"{gpu.device_name.removeprefix('NVIDIA ')} ({_short_device(gpu)})"
 
 
-def _mean_power(result: CommandRun) -> str:
-    return "-" if result.energy_j is None else f"{result.energy_j / result.time_s:.1f} W"
+def _short_device(gpu: GpuRun) -> str:
+    return gpu.device.partition(",")[0][:_SHORT_DEVICE_COUNT]
+
+
+def _power(measured: GpuRun | CommandRun, time_s: float) -> str:
+    """Nothing where all of it is open."""
+    energy_j, uncertainty_j = measured.energy_j, measured.uncertainty_j or 0.0
+    if energy_j is None or uncertainty_j >= energy_j or time_s <= 0:
+        return "-"
+    return f"{within(energy_j / time_s, uncertainty_j / time_s)} W"
 
 
 def _energy(energy_j: float | None, uncertainty_j: float | None) -> str:
     if energy_j is None:
         return "-"
-    return f"{joules(energy_j)} ± {joules(uncertainty_j or 0.0, 2)}"
+    return joules_within(energy_j, uncertainty_j or 0.0)
 
 
 def _extra(result: CommandRun, arguments: tuple[str, ...]) -> dict[str, object]:

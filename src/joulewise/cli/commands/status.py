@@ -39,8 +39,10 @@ def status(as_json: AsJson = False) -> None:
 
 def render(console: Console, seen: ControlStatus) -> None:
     """One row for each GPU; what is amiss below; one sentence."""
-    if seen.gpus:
-        console.print(_table(seen))
+    for number, grid in enumerate(_tables(seen)):
+        if number:
+            console.print()
+        console.print(grid)
     for line in _lines(seen):
         console.print()
         print_wrapped(console, line)
@@ -72,24 +74,19 @@ def _through(daemon: SeenDaemon | None) -> str:
     return f"joulewised (process {daemon.pid})"
 
 
-def _table(seen: ControlStatus) -> Table:
-    """A name that all have stands above, so that a GPU takes one line of 80 columns."""
-    names = {gpu.name for gpu in seen.gpus}
-    title = names.pop() if len(names) == 1 else None
-    name = () if title is not None else ("name",)
+def _tables(seen: ControlStatus) -> Iterator[Table]:
+    """One for each model, whose name stands above: so a GPU takes one line of 80 columns."""
     digit_count = _digit_count([gpu.gpu for gpu in seen.gpus])
-    rows = [_row(gpu, seen, digit_count, is_named=title is None) for gpu in seen.gpus]
-    columns = ("GPU", "UUID", *name, "held by", "asked", "SM/memory", "power/limit")
-    return table(title, columns, rows, left_count=len(columns) - 2, copied_count=2)
+    columns = ("GPU", "UUID", "held by", "asked", "SM/memory", "power/limit")
+    for name in dict.fromkeys(gpu.name for gpu in seen.gpus):
+        rows = [_row(gpu, seen, digit_count) for gpu in seen.gpus if gpu.name == name]
+        yield table(name, columns, rows, left_count=4, copied_count=2)
 
 
-def _row(
-    gpu: GpuState, seen: ControlStatus, digit_count: int, *, is_named: bool
-) -> tuple[str, ...]:
+def _row(gpu: GpuState, seen: ControlStatus, digit_count: int) -> tuple[str, ...]:
     return (
         "-" if gpu.index is None else f"nvml:{gpu.index}",
         _short(gpu.gpu, digit_count) if gpu.gpu != gpu.device else "-",
-        *((gpu.name,) if is_named else ()),
         _holder(gpu, seen),
         _asked(gpu),
         _pair(gpu.sm_clock_mhz, gpu.mem_clock_mhz, "MHz"),
@@ -108,7 +105,7 @@ def _short(uuid: str, digit_count: int) -> str:
 
 def _digit_count(uuids: Sequence[str]) -> int:
     """So few digits that they still tell all apart."""
-    longest = max(map(len, uuids))
+    longest = max(map(len, uuids), default=0)
     different = len(set(uuids))
     counts = range(_FEWEST_DIGIT_COUNT, longest)
     return next((n for n in counts if len({_short(one, n) for one in uuids}) == different), longest)

@@ -25,8 +25,9 @@ class AbsentGpu:
     open: Callable[[], GpuKeeper]
 
 
-async def opened(gpu: AbsentGpu, *, again_s: float) -> GpuKeeper:
-    """Try to open it now and then, until it answers."""
+async def opened(gpu: AbsentGpu, *, again_s: float, fault: Callable[[str], None]) -> GpuKeeper:
+    """Try to open it now and then, until it answers; `fault` hears of what nobody foresaw."""
+    last = None
     opening = SerialThread(f"opens {gpu.known.device}")
     try:
         while True:
@@ -35,5 +36,10 @@ async def opened(gpu: AbsentGpu, *, again_s: float) -> GpuKeeper:
                 return await opening.start(gpu.open)
             except JoulewiseError:
                 continue
+            except Exception as error:  # noqa: BLE001 - it is tried again whatever came up
+                said = f"{type(error).__name__}: {error}"
+                if said != last:
+                    fault(said)
+                last = said
     finally:
         opening.stop()

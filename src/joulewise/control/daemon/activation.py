@@ -11,6 +11,7 @@ from joulewise.domain.errors import InputError
 
 _FIRST_DESCRIPTOR = 3
 _MICROSECONDS_PER_S = 1e6
+_MOST_DIGITS_COUNT = 18
 
 
 def handed_socket(environment: MutableMapping[str, str] | None = None) -> socket.socket | None:
@@ -25,16 +26,14 @@ def handed_socket(environment: MutableMapping[str, str] | None = None) -> socket
     environment = os.environ if environment is None else environment
     named = {name: environment.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS")}
     environment.pop("LISTEN_FDNAMES", None)
-    if named["LISTEN_PID"] != str(os.getpid()) or not named["LISTEN_FDS"].isdecimal():
-        return None
-    count = int(named["LISTEN_FDS"])
-    if count == 0:
+    count = _number(named["LISTEN_FDS"])
+    if named["LISTEN_PID"] != str(os.getpid()) or not count:
         return None
     hint = "Give the socket unit of joulewised one ListenStream= with a path."
     if count > 1:
         raise InputError(f"the service manager hands over {count} sockets, not one", hint=hint)
-    os.set_inheritable(_FIRST_DESCRIPTOR, False)  # noqa: FBT003 - the signature of the system's
     try:
+        os.set_inheritable(_FIRST_DESCRIPTOR, False)  # noqa: FBT003 - the signature of the system's
         handed = socket.socket(fileno=_FIRST_DESCRIPTOR)
     except OSError as error:
         raise InputError(f"what it hands over is no socket: {error.strerror}", hint=hint) from error
@@ -83,7 +82,12 @@ class ServiceManager:
 
 def _watchdog_period_s(environment: Mapping[str, str]) -> float | None:
     """Half of the time after which systemd gives the daemon up."""
-    told, whose = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
-    if not told.isdecimal() or int(told) == 0 or whose not in ("", str(os.getpid())):
+    told, whose = _number(environment.get("WATCHDOG_USEC", "")), environment.get("WATCHDOG_PID", "")
+    if not told or whose not in ("", str(os.getpid())):
         return None
-    return int(told) / _MICROSECONDS_PER_S / 2
+    return told / _MICROSECONDS_PER_S / 2
+
+
+def _number(told: str) -> int | None:
+    """What the service manager wrote; `None` for what is no number that it could have meant."""
+    return int(told) if told.isdecimal() and len(told) <= _MOST_DIGITS_COUNT else None

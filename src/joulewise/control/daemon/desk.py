@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from joulewise.control.daemon.absent import OPEN_AGAIN_S, AbsentGpu, opened
@@ -38,6 +38,7 @@ from joulewise.control.daemon.messages import (
 )
 from joulewise.control.daemon.policy import Policy
 from joulewise.control.daemon.rate import UserRates
+from joulewise.control.idle import IdlePolicy
 from joulewise.domain.control import ControlledGpu
 from joulewise.domain.errors import (
     BusyError,
@@ -46,6 +47,7 @@ from joulewise.domain.errors import (
     InputError,
     JoulewiseError,
 )
+from joulewise.domain.points import ClockGrid
 
 _BEATS_PER_TIMEOUT = 4.0
 _RECOVERY_PATIENCE_S = 10.0
@@ -99,6 +101,25 @@ class LeaseDesk:
         period_s = self.policy.settings.sample_period_s
         self._watches = [asyncio.create_task(self._watch(one, period_s)) for one in keepers]
         self._watches += [asyncio.create_task(self._await_absent(one)) for one in self._absent]
+
+    def left_set(self) -> tuple[str, ...]:
+        """Sentences on clocks that could not be given back."""
+        return tuple(one.left_set for one in self._keepers.values() if one.left_set is not None)
+
+    def _unguarded(self) -> Iterator[str]:
+        for keeper in self._keepers.values():
+            if keeper.unguarded is not None:
+                yield (
+                    f"nothing gives back the clocks of {keeper.uuid} should joulewised be killed: "
+                    f"{keeper.unguarded}"
+                )
+
+    def adopt_policy(self, policy: Policy, idle: Callable[[ClockGrid], IdlePolicy | None]) -> None:
+        """Judge by another policy from now on; leases go on, and `idle` is anew for each GPU."""
+        policies = [(keeper, idle(keeper.grid)) for keeper in self._keepers.values()]
+        self.policy, self._rates = policy, _change_rates(policy)
+        for keeper, idle_policy in policies:
+            keeper.adopt_idle_policy(idle_policy)
 
     def gpus(self) -> tuple[ControlledGpu, ...]:
         """Every GPU as it is known now, in their order; any thread may ask."""
@@ -183,7 +204,9 @@ class LeaseDesk:
                 return Alive()
             case Status():
                 gpus = tuple(map(state_of, self.gpus()))
-                return State(pid=os.getpid(), gpus=gpus, problems=self.problems)
+                return State(
+                    pid=os.getpid(), gpus=gpus, problems=(*self.problems, *self._unguarded())
+                )
             case May(gpu=gpu, point=point):
                 self.policy.check(client.peer, gpu, point, self._keeper(gpu).grid)
                 return Allowed(gpu=gpu)
@@ -321,7 +344,8 @@ class LeaseDesk:
 
     async def _await_absent(self, absent: AbsentGpu) -> None:
         """Take a GPU into care once it can be opened, and watch it from then on."""
-        keeper = await opened(absent, again_s=self._open_again_s)
+        fault = partial(self._note, absent.known.uuid, "fault")
+        keeper = await opened(absent, again_s=self._open_again_s, fault=fault)
         self._adopt(keeper)
         self._absent = tuple(one for one in self._absent if one is not absent)
         self._note(keeper.uuid, "gpu answers", None)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 
 from joulewise.control.daemon.client import Client
 from joulewise.control.daemon.drifting import Asked, Drifting
 from joulewise.control.daemon.idling import Idling, require_lowerable
+from joulewise.control.daemon.others import Others, lasting, left_by, no_others, note_nothing
 from joulewise.control.daemon.serial_thread import SerialThread
 from joulewise.control.idle import LOWERED_SAMPLE_PERIOD_S, IdleAct, IdlePolicy
 from joulewise.control.lease import GpuLease
-from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.caveats import Caveat
 from joulewise.domain.control import ControlledGpu, Holder
 from joulewise.domain.errors import BusyError, DeviceError, JoulewiseError
 from joulewise.domain.measurement import GpuSample
@@ -23,28 +23,6 @@ from joulewise.domain.ports import Gpu
 
 TakeLease = Callable[[Gpu, Holder], GpuLease]
 """Takes the lock of a GPU and undoes what a dead holder left; blocks."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Others:
-    """What shows of leases that are not this daemon's: a living holder, or what a dead one left.
-
-    `left_set` is a sentence on the latter, and `left_open` one on what a journal leaves open that
-    could not be read.
-    """
-
-    holder: Holder | None = None
-    is_left: bool = False
-    left_set: str | None = None
-    left_open: str | None = None
-
-
-def _no_others() -> Others:
-    return Others()
-
-
-def _note_nothing(_event: str, _what: str | None) -> None:
-    """Where nobody keeps a log."""
 
 
 _GIVING_BACK_PATIENCE_S = 3.0
@@ -64,7 +42,7 @@ class GpuKeeper:
         gpu: Gpu,
         take: TakeLease,
         *,
-        others: Callable[[], Others] = _no_others,
+        others: Callable[[], Others] = no_others,
         idle: IdlePolicy | None = None,
         index: int | None = None,
         reading_patience_s: float = _READING_PATIENCE_S,
@@ -78,7 +56,9 @@ class GpuKeeper:
         self.grid: ClockGrid = gpu.clock_grid()
         self.client: Client | None = None
         self.left_set: str | None = None
-        self.note: Callable[[str, str | None], None] = _note_nothing
+        self.unguarded: str | None = None
+        """Why nobody gives its clocks back at present, should this process be killed."""
+        self.note: Callable[[str, str | None], None] = note_nothing
         """Hears, on the event loop, what happens that no client asked for."""
         self._index = index
         self._reading_patience_s = reading_patience_s
@@ -123,7 +103,7 @@ class GpuKeeper:
             touched=touched,
             found=self._found,
             sample=self._sample,
-            caveats=(*self._caveats, *_lasting(identity.caveats)),
+            caveats=(*self._caveats, *lasting(identity.caveats)),
             left_set=self.left_set or self._others.left_set,
             left_open=self._left_open,
             is_lowered_idle=self.is_lowered_idle,
@@ -220,9 +200,16 @@ class GpuKeeper:
 
     # The idle policy.
 
+    def adopt_idle_policy(self, policy: IdlePolicy | None) -> None:
+        """Follow another one, or none, from now on."""
+        self._stop_idling()
+        self._idle = Idling(policy)
+
     def _stop_idling(self) -> None:
         act = self._idle.feed(None, now_s=asyncio.get_running_loop().time(), is_leased=True)
         if act is IdleAct.GIVE_BACK:
+            if self.client is None:
+                self._holder = None
             self._giving_back = self._setting.start(self._finish)
             self._asked = None
             self._giving_back.add_done_callback(self._note_idle_end)
@@ -236,21 +223,22 @@ class GpuKeeper:
             await self._lower_now(now_s)
 
     async def _lower_now(self, now_s: float) -> None:
+        idle = self._idle
         holder = Holder(
             pid=os.getpid(), user="joulewised", command="idle policy", is_idle_policy=True
         )
-        point = self._idle.point
+        point = idle.point
         try:
             await self._setting.start(partial(self._lower, holder, point))
         except JoulewiseError as error:
-            is_last = self._idle.refused(error, now_s)
+            is_last = idle.refused(error, now_s)
             if not isinstance(error, BusyError):
                 what = "; it is not tried any more" if is_last else ""
                 self.note("idle clock not lowered", f"{error}{what}")
         else:
-            self._idle.done()
+            idle.done()
             self.note("idle clock lowered", point.label)
-            if self.client is None and self._idle.is_lowered:
+            if self.client is None and self.is_lowered_idle:
                 self._holder = holder
 
     def _note_idle_end(self, ending: asyncio.Future[bool]) -> None:
@@ -278,6 +266,7 @@ class GpuKeeper:
             self._judge(self._sample)
         await self._idle_on(self._sample)
         others = await self._reading.start(self._look_for_others)
+        await self._see_guard()
         is_leased = self._lease is not None
         self._see_others(Others(left_open=others.left_open) if is_leased else others)
         if not is_leased:
@@ -304,6 +293,16 @@ class GpuKeeper:
             self.note("not left to whoever set it", f"{knob}: {error}")
         elif not yielding.cancelled() and yielding.result():
             self.note("left to whoever set it", knob)
+
+    async def _see_guard(self) -> None:
+        lease = self._lease
+        # Not on the event loop: a guard process may just be started.
+        trouble = None if lease is None else await self._reading.start(lambda: lease.unguarded)
+        if trouble is not None and self.unguarded is None:
+            self.note("no guard process", trouble)
+        elif trouble is None and self.unguarded is not None:
+            self.note("guard process again", None)
+        self.unguarded = trouble
 
     def _see_others(self, others: Others) -> None:
         """Keep in mind what shows of others; what a damaged journal leaves open is said once."""
@@ -337,7 +336,7 @@ class GpuKeeper:
         try:
             self._lease = self._take(self.gpu, holder)
         except DeviceError as error:
-            self.left_set = _left(error)
+            self.left_set = left_by(error)
             raise
         self.left_set, self._others = None, Others()
         try:
@@ -394,17 +393,6 @@ class GpuKeeper:
         try:
             lease.release()
         except Exception as error:
-            self.left_set = lease.still_set() or _left(error)
+            self.left_set = lease.still_set() or left_by(error)
             raise
         return is_touched
-
-
-def _left(error: Exception) -> str:
-    """What an error says of clocks that are still set."""
-    notes = getattr(error, "__notes__", ())
-    return str(notes[-1] if notes else error)
-
-
-def _lasting(caveats: Iterable[Caveat]) -> Iterator[Caveat]:
-    """Of the doubts seen when the GPU was opened those that last: not whose limit was in force."""
-    return (one for one in caveats if one.kind is not CaveatKind.FOREIGN_CONTROL)

@@ -16,7 +16,6 @@ from joulewise.control.daemon.desk import LeaseDesk
 from joulewise.control.daemon.messages import encode, refusal
 from joulewise.control.daemon.names import AccountNames
 from joulewise.control.daemon.peer import Peer, peer_of, process_descriptor
-from joulewise.control.daemon.policy import DaemonSettings
 from joulewise.control.daemon.rate import TokenBucket, UserRates
 from joulewise.domain.control import DaemonCounts
 from joulewise.domain.errors import BusyError
@@ -34,6 +33,9 @@ _KEPT_FOR_OWN_COUNT = 8
 # New connections of each user; each costs far more than a question does.
 _ACCEPTS_PER_S = 50.0
 _ACCEPTS_BURST_S = 2.0
+# A flood of refused ones waits in the kernel now and then, so that it leaves time for answers.
+_REFUSED_AT_ONCE_COUNT = 16
+_REFUSED_PAUSE_S = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,25 +56,20 @@ class DaemonServer:
     def __init__(
         self,
         desk: LeaseDesk,
-        settings: DaemonSettings,
         log: ChangesLog,
         patience: Patience | None = None,
     ) -> None:
         self.desk = desk
         self.patience = Patience() if patience is None else patience
-        self._settings = settings
+        self._heartbeat_timeout_s = desk.policy.settings.heartbeat_timeout_s
         self._log = log
         self._tasks: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
         self._listening: socket.socket | None = None
         self._connections: dict[Connection, _Place] = {}
         self._is_left_alone = asyncio.Event()
-        questions_per_s = max(
-            _FEWEST_QUESTIONS_PER_S, _QUESTIONS_PER_CHANGE * settings.max_changes_per_s
-        )
-        self._questions_per_s = questions_per_s
         self._question_rates: dict[Connection, TokenBucket] = {}
-        self._user_question_rates = UserRates(_CONNECTIONS_PER_USER * questions_per_s)
+        self._user_question_rates = UserRates(_CONNECTIONS_PER_USER * self._questions_per_s)
         self._accept_rates = UserRates(_ACCEPTS_PER_S, burst_s=_ACCEPTS_BURST_S)
         self._per_user: Counter[int] = Counter()
         self._open_count = 0
@@ -85,7 +82,13 @@ class DaemonServer:
     @property
     def heartbeat_timeout_s(self) -> float:
         """How long a client that holds a lease may be silent."""
-        return self._settings.heartbeat_timeout_s
+        # Clients were told when they came how often to beat.
+        return self._heartbeat_timeout_s
+
+    @property
+    def _questions_per_s(self) -> float:
+        changes_per_s = self.desk.policy.settings.max_changes_per_s
+        return max(_FEWEST_QUESTIONS_PER_S, _QUESTIONS_PER_CHANGE * changes_per_s)
 
     def question_wait_s(self, connection: Connection) -> float:
         """How long the next question has to wait; 0: it counts, and may pass.
@@ -172,7 +175,7 @@ class DaemonServer:
             self._log.write("fault", result=f"{type(error).__name__}: {error}")
 
     async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
+        loop, paused_at_count = asyncio.get_running_loop(), 0
         while True:
             try:
                 accepted, _ = await loop.sock_accept(listening)
@@ -185,6 +188,9 @@ class DaemonServer:
                 self._admit(accepted, peer_of(accepted))
             except OSError:
                 accepted.close()
+            if self._refused_count - paused_at_count >= _REFUSED_AT_ONCE_COUNT:
+                paused_at_count = self._refused_count
+                await asyncio.sleep(_REFUSED_PAUSE_S)
 
     def _admit(self, accepted: socket.socket, peer: Peer) -> None:
         """Take a connection, unless there are too many."""
@@ -204,7 +210,7 @@ class DaemonServer:
 
     def _in_the_way(self, peer: Peer) -> BusyError | None:
         """Why a peer gets no connection; `None`: it gets one, and that counts."""
-        settings, now_s = self._settings, asyncio.get_running_loop().time()
+        settings, now_s = self.desk.policy.settings, asyncio.get_running_loop().time()
         is_own = peer.uid in {0, os.geteuid()}
         # Whom no rule names keeps nobody out whom one does.
         is_known = is_own or self.desk.policy.names(peer)

@@ -19,6 +19,9 @@ _BACKLOG_COUNT = 128
 # Anybody may connect: what they may do is told by who they are.
 _UMASK_FOR_ALL = 0o111
 _TRY_S = 1.0
+# What the kernel's structure holds, but for the NUL at its end.
+_LONGEST_PATH_BYTES = 107
+_HINT = "Name another path with --socket; it may have about 100 characters."
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -33,11 +36,12 @@ def listening_at(path: Path) -> Iterator[socket.socket]:
         BusyError: another daemon listens there; the message names it.
         InputError: something else is there, or no socket can be made.
     """
+    _require_possible(path)
     folder = checked_folder(path.parent, is_shared_fine=True)
     path = folder / path.name
-    # Of two that start at once one waits for the other's socket, and then finds it alive.
-    lock = FileLock(path.with_name(f"{path.name}.lock"))
-    lock.acquire(str(path), Holder(pid=os.getpid(), command="joulewised"))
+    # Before a lock is left beside it.
+    _require_socket_or_nothing(path)
+    lock = _locked(path)
     try:
         _clear_away(path)
         listening = _bound(path)
@@ -51,12 +55,83 @@ def listening_at(path: Path) -> Iterator[socket.socket]:
         lock.release()
 
 
+@contextmanager
+def sole_daemon(state_dir: Path) -> Iterator[None]:
+    """Be the one joulewised that serves GPUs from this state folder, for the length of a block.
+
+    Raises:
+        BusyError: another one does; the message names it.
+        InputError: the folder cannot be used.
+    """
+    lock = FileLock(state_dir / "joulewised.lock")
+    try:
+        lock.acquire(str(state_dir), Holder(pid=os.getpid(), command="joulewised"))
+    except BusyError as error:
+        raise BusyError(
+            f"another joulewised serves the GPUs from this state folder: {error.message}",
+            hint="One joulewised serves all GPUs: end that one first.",
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def check_place(path: Path) -> None:
+    """Raise InputError where no daemon could listen; makes and removes nothing."""
+    _require_possible(path)
+    if os.path.lexists(path.parent):
+        checked_folder(path.parent, is_shared_fine=True)
+        _require_socket_or_nothing(path)
+
+
+def _require_possible(path: Path) -> None:
+    """Raise InputError for a path that no socket can have."""
+    if not path.name or len(os.fsencode(path.absolute())) > _LONGEST_PATH_BYTES:
+        what = "it is too long" if path.name else "it names no file"
+        raise InputError(f"joulewised cannot listen there: {what}", file=str(path), hint=_HINT)
+
+
+def _locked(path: Path) -> FileLock:
+    """Of two that start at once one waits for the other's socket, and then finds it alive."""
+    beside = path.with_name(f"{path.name}.lock")
+    lock = FileLock(beside)
+    try:
+        lock.acquire(str(path), Holder(pid=os.getpid(), command="joulewised"))
+    except BusyError as error:
+        raise BusyError(
+            f"another joulewised starts or serves there: {error.message}",
+            hint="One joulewised serves all GPUs: end that one first, or name another --socket.",
+        ) from error
+    except InputError as error:
+        raise InputError(
+            f"joulewised cannot keep others from listening there: {error.message}",
+            file=str(beside),
+            hint="Move that file away, or name another path with --socket.",
+        ) from error
+    return lock
+
+
 def _clear_away(path: Path) -> None:
     """Remove a socket that nobody listens at. Raises BusyError, InputError for all else."""
+    if not _require_socket_or_nothing(path):
+        return
+    pid = _listener(path)
+    if pid is not None:
+        raise BusyError(
+            f"{path} is served by {f'process {pid}' if pid else 'another process'} already",
+            hint="One joulewised serves all GPUs: end that one first, or name another --socket.",
+        )
+    with suppress(FileNotFoundError):
+        path.unlink()
+
+
+def _require_socket_or_nothing(path: Path) -> bool:
+    """Whether a socket is there. Raises InputError where something else is."""
     try:
         found = path.lstat()
     except FileNotFoundError:
-        return
+        return False
     except OSError as error:
         raise _unusable(path, error) from error
     if not stat.S_ISSOCK(found.st_mode):
@@ -66,14 +141,7 @@ def _clear_away(path: Path) -> None:
             file=str(path),
             hint="Move it away, or name another path with --socket.",
         )
-    pid = _listener(path)
-    if pid is not None:
-        raise BusyError(
-            f"{path} is served by {f'process {pid}' if pid else 'another process'} already",
-            hint="One joulewised serves all GPUs: end that one first, or name another --socket.",
-        )
-    with suppress(FileNotFoundError):
-        path.unlink()
+    return True
 
 
 def _listener(path: Path) -> int | None:
@@ -116,9 +184,6 @@ def _remove(path: Path, ours: os.stat_result) -> None:
 
 
 def _unusable(path: Path, error: OSError) -> InputError:
-    # A path that is too long has no number.
     return InputError(
-        f"joulewised cannot listen there: {error.strerror or error}",
-        file=str(path),
-        hint="Name another path with --socket; it may have about 100 characters.",
+        f"joulewised cannot listen there: {error.strerror or error}", file=str(path), hint=_HINT
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from joulewise.domain.errors import InputError
 _MOST_LINKS_COUNT = 40
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _FOLDER_MODE = 0o755
+_OWN_NAME = re.compile(r"\.lock$|\.journal\.json")
 _STATE_MODE = 0o700
 
 
@@ -83,8 +85,10 @@ def checked_state_dir(path: Path) -> Path:
         for name in _names_in(walk, path):
             with contextlib.suppress(FileNotFoundError):
                 entry = os.stat(name, dir_fd=walk.descriptor, follow_symlinks=False)
-                _require_plain(entry, walk.place / name)
                 _require_trusted(entry, walk.place / name, walk.place / name)
+                # Such as lost+found, where it is a file system of its own.
+                if not stat.S_ISDIR(entry.st_mode) or _OWN_NAME.search(name):
+                    _require_plain(entry, walk.place / name)
         return walk.place
 
 
