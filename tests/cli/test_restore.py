@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from joulewise.cli.commands.restore import sentence
 from joulewise.control.lease import hold
 from joulewise.device.nvml_gpu import NvmlGpu, open_nvml
 from joulewise.domain.points import OperatingPoint
 from joulewise.simulator.fake_driver import FakeDriver
+from joulewise.workflow.restoring import hidden_state_dir
 from tests.cli.conftest import Joulewise
 from tests.cli.test_json_schema import assert_obeys
 from tests.cli.test_status import left_journal
@@ -78,6 +81,8 @@ def test_a_living_holder_is_named_and_left_alone(
     assert 0 == said.code
     assert "left alone: " in said.out
     assert "is held by process " in said.out
+    assert "Nothing was left set" in said.out
+    assert "1 GPU is held, and left alone." in said.out
     assert 1005 == held[0]
 
 
@@ -143,3 +148,35 @@ def test_what_a_damaged_journal_leaves_open_is_told_once_and_no_clock_counts_as_
     assert open_ in " ".join(third.out.split())
     assert "No clock was left set" in third.out
     assert told.exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="accounts and modes are of Unix")
+def test_who_may_not_look_where_root_keeps_its_journals_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JOULEWISE_STATE_DIR", raising=False)
+    folder = tmp_path / "state"
+    assert hidden_state_dir(folder) is None
+    folder.mkdir(mode=0)
+
+    child = os.fork()
+    if child == 0:
+        hidden = None
+        try:
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            hidden = hidden_state_dir(folder)
+        finally:
+            os._exit(0 if hidden == folder else 1)
+    assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    monkeypatch.setenv("JOULEWISE_STATE_DIR", str(folder))
+    assert hidden_state_dir(folder) is None
+
+
+def test_nothing_of_this_account_is_not_nothing_at_all(tmp_path: Path) -> None:
+    said = sentence((), tmp_path)
+
+    assert "Nothing of this account was left set" in said
+    assert f"What root or joulewised left cannot be seen by this account ({tmp_path})." in said
+    assert said.endswith("As root: sudo joulewise restore.")

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from joulewise.cli.app import run
+from joulewise.control.journal import JournalEntry, write_journal
+from joulewise.control.state import journal_file
+from joulewise.device.nvml_gpu import open_nvml
 from joulewise.simulator.fake_driver import FakeDriver
 from tests.cli.conftest import Joulewise
 from tests.cli.test_json_schema import assert_obeys
@@ -60,11 +63,31 @@ def test_people_read_a_table_and_a_sentence(joulewise: Joulewise, driver: FakeDr
     assert driver.profile(0) == driver.profile(1)
     assert "all" in said.err
     assert "Simulated. sleep 0.1 took" in said.err
-    assert "on 2 GPUs." in said.err
-    assert "stayed idle all the while" in said.err
+    assert "on 2 GPUs. All of them stayed idle all the while." in " ".join(said.err.split())
     assert {"CounterTooCoarse", "SimulatedDevice"} == {
         caveat["kind"] for caveat in json.loads(Path("result.json").read_bytes())["caveats"]
     }
+
+
+def test_clocks_that_a_dead_holder_left_set_are_told(
+    joulewise: Joulewise, driver: FakeDriver, tmp_path: Path
+) -> None:
+    assert driver.true_energy_j(0) > 0
+    gpu = open_nvml("nvml:0")
+    entry = JournalEntry(
+        device="nvml:0",
+        device_name=gpu.identity.name,
+        uuid=gpu.uuid,
+        holder="process 1",
+        touched=("sm_clock_mhz",),
+    )
+    (tmp_path / "state").mkdir(mode=0o700)
+    write_journal(journal_file(gpu.identity, tmp_path / "state"), entry)
+    said = joulewise("run", "--json", "--device", "nvml:0", "--", "sleep", "0.1")
+
+    (told,) = [one for one in json.loads(said.err)["caveats"] if one["kind"] == "ForeignControl"]
+    assert "SM clock" in told["seen"]
+    assert "joulewise restore" in told["helps"]
 
 
 @pytest.mark.integration
@@ -89,6 +112,7 @@ def test_a_gpu_that_was_lost_meanwhile_is_an_error_and_no_figure(
     [
         ((), "no command was given"),
         (("--", "no-such-program"), "no program 'no-such-program'"),
+        (("--", "/"), "is a folder, and no program"),
         (("--device", "virtual:rtx3080ti", "--", "touch", "ran"), "no command runs on"),
         (("--device", "nvml:7", "--", "touch", "ran"), "no GPU is called '7'"),
         (("--out", "no/where.json", "--", "touch", "ran"), "no/where.json"),

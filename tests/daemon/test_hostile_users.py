@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -88,6 +88,22 @@ def test_whom_a_rule_names_gets_in_where_strangers_have_taken_all_connections(
 
     assert [True, True, False, False] == strangers
     assert [True, True] == named
+
+
+def test_who_connects_again_and_again_is_told_to_wait_and_keeps_nobody_out(
+    shared: RunningDaemon,
+) -> None:
+    said = []
+    with as_user(4005, 4005):
+        for _ in range(150):
+            with closing(Talker(shared.socket)) as talker:
+                with suppress(BrokenPipeError):
+                    talker.send(b'{"ask":"hello","version":1}\n')
+                said.append(talker.line())
+    with closing(talker_of(shared, SOMEBODY)) as other:
+        assert "state" == other.ask("status")["say"]
+
+    assert any(line and "connects too often" in line.get("message", "") for line in said)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -61,6 +62,7 @@ def test_too_many_connections_of_a_user_are_refused_and_make_room_again(
         wait_until_free(daemon)
 
     assert summed["count"] > 100
+    assert os.getuid() == summed["uid"]
 
 
 def test_questions_that_come_at_once_are_answered_one_by_one_and_in_order(

@@ -232,7 +232,7 @@ def test_the_policy_is_read_anew_at_sighup_and_a_wrong_one_changes_nothing(
             released = talker.release(gpu)
         wait_until_free(daemon)
 
-    assert "allow[0].users" in failed["result"]
+    assert "rule 1.users" in failed["result"]
     assert "applied" == before["say"]
     assert "max_sm_clock_mhz = 1005" in after["message"]
     assert "released" == released["say"]

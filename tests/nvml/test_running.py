@@ -152,6 +152,25 @@ def test_a_gpu_that_is_lost_meanwhile_has_no_energy(make_driver: DriverMaker) ->
     assert fine.energy_j is not None
 
 
+def test_readings_that_fail_for_a_while_cost_nothing_beside_a_counter(
+    make_driver: DriverMaker,
+) -> None:
+    driver = make_driver(is_virtual_time=False)
+
+    def lose_for_a_while() -> None:
+        driver.set_knob(0, "is_lost", 1)
+        time.sleep(0.15)
+        driver.set_knob(0, "is_lost", 0)
+
+    load = Load(driver=driver, duration_s=0.15, between=lose_for_a_while)
+    (gpu,) = measured(load).gpus
+
+    assert gpu.trouble is None
+    assert gpu.energy_j is not None
+    assert gpu.uncertainty_j is not None
+    assert abs(gpu.energy_j - load.true_j) <= gpu.uncertainty_j < 0.1 * gpu.energy_j
+
+
 def test_a_driver_that_hangs_meanwhile_is_not_waited_for(make_driver: DriverMaker) -> None:
     make_driver(device_count=2, is_virtual_time=False)
     fine, other = open_visible(("nvml:0", "nvml:1"))

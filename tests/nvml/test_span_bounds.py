@@ -142,28 +142,21 @@ around = st.lists(
 @pytest.mark.parametrize("version", DRIVERS)
 @pytest.mark.parametrize("has_counter", [0, 1])
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    board=st.sampled_from(BOARDS),
-    before=around,
-    after=around,
-    kernel=st.sampled_from(KERNELS),
-    span_s=st.floats(0.05, 4.0),
-)
+@given(data=st.data())
 def test_the_true_energy_of_a_steady_load_lies_within_what_stays_open_on_every_board(
     make_driver: DriverMaker,
     monkeypatch: pytest.MonkeyPatch,
     version: str,
     has_counter: int,
-    board: str,
-    before: Sequence[Load],
-    after: Sequence[Load],
-    kernel: int | None,
-    span_s: float,
+    data: st.DataObject,
 ) -> None:
+    # The driver reads its version anew when NVML is begun.
     monkeypatch.setenv("FAKE_NVML_DRIVER", version)
     stop()
-    driver = make_driver(board)
+    driver = make_driver(data.draw(st.sampled_from(BOARDS)))
     driver.set_knob(0, "has_counter", has_counter)
-    told, true_j = measured(driver, before, [(span_s, kernel), *after], span_s)
+    span_s, kernel = data.draw(st.tuples(st.floats(0.05, 4.0), st.sampled_from(KERNELS)))
+    loads = [(span_s, kernel), *data.draw(around)]
+    told, true_j = measured(driver, data.draw(around), loads, span_s)
 
     assert abs(told.energy_j - true_j) <= told.uncertainty_j

@@ -70,7 +70,7 @@ states = st.builds(
     power_w=watts,
 )
 answers: st.SearchStrategy[AnyAnswer] = st.one_of(
-    st.builds(Welcome, version=counts, pid=counts, beat_s=st.floats(0.0, 1e3)),
+    st.builds(Welcome, version=counts, pid=counts, beat_s=st.floats(1e-6, 3600.0)),
     st.builds(Granted, gpu=uuids, found_limit_w=watts),
     st.builds(Applied, gpu=uuids),
     st.builds(Allowed, gpu=uuids),
@@ -83,7 +83,7 @@ answers: st.SearchStrategy[AnyAnswer] = st.one_of(
         problems=st.lists(texts, max_size=2).map(tuple),
     ),
     st.builds(Refused, kind=texts, message=texts, hint=st.none() | texts),
-    st.builds(Ended, gpu=uuids, why=texts),
+    st.builds(Ended, gpu=uuids, why=texts, is_given_back=st.none() | st.booleans()),
 )
 # JSON of any shape, with the names of real fields often enough.
 names = st.sampled_from(("ask", "gpu", "version", "program", "sm_clock_mhz", "power_limit_w"))

@@ -51,6 +51,16 @@ class IdleGpu(NotedGpu):
         super().request(point)
 
 
+class TroubledGuard(NoGuard):
+    """Watches, or does not."""
+
+    why: str | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        return self.why
+
+
 class Care:
     """A keeper that is watching, and what it noted."""
 
@@ -58,6 +68,7 @@ class Care:
         self.gpu = gpu
         self.folder = folder
         self.others = Others()
+        self.guard = TroubledGuard()
         self.noted: list[tuple[str, str | None]] = []
         self.keeper = GpuKeeper(
             gpu,
@@ -77,7 +88,7 @@ class Care:
                 await asyncio.sleep(0.002)
 
     def _take(self, gpu: Gpu, holder: Holder) -> GpuLease:
-        return take_lease(gpu, state_dir=self.folder, guard=NoGuard(), holder=holder)
+        return take_lease(gpu, state_dir=self.folder, guard=self.guard, holder=holder)
 
 
 def in_care(gpu: IdleGpu, act: Callable[[Care], Awaitable[None]]) -> list[tuple[str, str | None]]:
@@ -186,6 +197,40 @@ def test_what_a_damaged_journal_leaves_open_is_noted_once_and_stays_in_the_state
     assert [("damaged journal", "a power limit may still be lowered")] == [
         one for one in noted if one[0] == "damaged journal"
     ]
+
+
+def test_a_lowered_gpu_is_given_back_where_the_idle_policy_is_switched_off() -> None:
+    async def act(care: Care) -> None:
+        await care.until(lambda: is_lowered(care))
+        care.keeper.adopt_idle_policy(None)
+        await care.until(lambda: care.gpu.point is None)
+        await asyncio.sleep(0.05)
+        assert care.gpu.point is None
+        assert care.keeper.state().holder is None
+        care.keeper.adopt_idle_policy(IdlePolicy(after_s=0.0, grid=care.gpu.clock_grid()))
+        await care.until(lambda: is_lowered(care))
+
+    in_care(IdleGpu(), act)
+
+
+def test_that_nobody_would_give_the_clocks_back_is_noted_once_and_so_is_its_end() -> None:
+    async def act(care: Care) -> None:
+        await care.until(lambda: "idle clock lowered" in care.events())
+        care.guard.why = "no guard process can be started: too many open files"
+        await care.until(lambda: care.keeper.unguarded is not None)
+        await asyncio.sleep(0.05)
+        care.guard.why = None
+        await care.until(lambda: care.keeper.unguarded is None)
+
+    gpu = IdleGpu()
+    # One that is in this process alone needs no guard.
+    gpu.identity = replace(gpu.identity, is_in_process=False)
+    noted = [one for one in in_care(gpu, act) if "guard" in one[0]]
+
+    assert [
+        ("no guard process", "no guard process can be started: too many open files"),
+        ("guard process again", None),
+    ] == noted
 
 
 def test_doubts_of_the_device_that_last_are_among_those_of_its_state() -> None:

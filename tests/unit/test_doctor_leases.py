@@ -98,7 +98,9 @@ def test_what_a_dead_holder_left_set_is_told_with_the_way_to_give_it_back(
         == found.seen
     )
     assert str(path) in str(found.helps)
-    assert f"nvidia-smi -i {UUID} -rgc -pl 350." in str(found.helps)
+    assert "joulewise restore gives back" in str(found.helps)
+    by_hand = f": nvidia-smi -i {UUID} -rgc && nvidia-smi -i {UUID} -pl 350"
+    assert str(found.helps).endswith(by_hand)
 
 
 def test_a_journal_that_cannot_be_read_is_told_too(
@@ -110,7 +112,7 @@ def test_a_journal_that_cannot_be_read_is_told_too(
     found = only(lease_trace(UUID, environment))
 
     assert "left set by an earlier process, given back by the next lease" == found.seen
-    assert "nvidia-smi -rgc -rmc." in str(found.helps)
+    assert str(found.helps).endswith(": nvidia-smi -rgc && nvidia-smi -rmc")
 
 
 def test_what_a_damaged_journal_leaves_open_is_told_until_somebody_has_looked(
@@ -154,7 +156,7 @@ def test_a_guard_process_that_gives_back_for_a_dead_holder_is_told(
 
     said = f"(SM clock, power limit), being given back by the guard of process {dead.pid}"
     assert f"left set by process 4711 {said}" == found.seen
-    assert str(found.helps).startswith("Being given back by the guard of process ")
+    assert "joulewise restore gives back" in str(found.helps)
 
 
 def test_a_dead_process_holds_nothing(
@@ -236,6 +238,14 @@ def test_what_somebody_else_set_is_given_back_by_hand_one_command_for_each_clock
 
     assert "nvidia-smi -rgc " in str(clock.helps)
     assert "nvidia-smi -rmc " in str(clock.helps)
+
+
+def test_the_idle_policy_is_not_to_be_ended() -> None:
+    idle = Holder(pid=os.getpid(), user="joulewised", command="idle policy", is_idle_policy=True)
+    found = only(replace(HELD, named=NamedHolder(holder=idle, pid=os.getpid())))
+
+    assert "It gives the clocks back at once" in str(found.helps)
+    assert "end it" not in str(found.helps)
 
 
 def test_a_gpu_that_does_not_open_is_not_well_whatever_its_meters_tell() -> None:

@@ -274,13 +274,15 @@ def test_a_guard_that_still_tries_for_a_living_process_is_named(
     """It is waited for a while, and counts as not given back."""
     guard = GuardProcess(guard_command(tmp_path))
     end_refused(gpu, tmp_path, guard, refusal_count=1000)
+    pid = guard.pid
     closing = threading.Thread(target=guard.close)
     closing.start()
     lock = state_dir / "GPU-file.lock"
     assert comes_true(lambda: lock.read_bytes() != b"")
     said = f"is being given back by the guard of process {os.getpid()}"
-    with pytest.raises(BusyError, match=said):
+    with pytest.raises(BusyError, match=said) as caught:
         take_lease(gpu, state_dir=state_dir, guard=NoGuard())
+    assert f"If it does not end: kill -KILL {pid}." in str(caught.value.hint)
     (one,) = restore_all(state_dir, lambda device: FileGpu(tmp_path, device.removeprefix("file:")))
     assert one.outcome is Outcome.NOT_GIVEN_BACK
     assert said in str(one.why)

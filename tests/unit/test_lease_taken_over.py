@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -18,9 +19,11 @@ from joulewise.control.lease import GpuLease, take_lease
 from joulewise.control.lock import FileLock, name_guard
 from joulewise.control.restoring import Outcome, restore_all
 from joulewise.control.state import lock_file
+from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.control import Holder
 from joulewise.domain.errors import BusyError, DeviceError
 from joulewise.domain.points import OperatingPoint
+from joulewise.workflow.point_watch import PointWatch
 
 LOW = OperatingPoint(sm_clock_mhz=1200)
 pytestmark = pytest.mark.skipif(
@@ -95,7 +98,7 @@ def test_what_another_holder_has_set_since_is_left_alone_and_told(
     other.apply(LOW)
     touches = list(gpu.touches)
     assert "process 7 has it now" in str(lease.taken_over)
-    with pytest.raises(DeviceError, match="process 7 has .* by now"):
+    with pytest.raises(DeviceError, match=r"process 7 has .* by now"):
         lease.apply(LOW)
     with pytest.raises(DeviceError, match="what is set there is left alone"):
         lease.release()
@@ -104,6 +107,20 @@ def test_what_another_holder_has_set_since_is_left_alone_and_told(
     assert is_left(journal_of(gpu, folder))
     other.release()
     assert not is_left(journal_of(gpu, folder))
+
+
+def test_a_lock_file_that_is_gone_is_told_while_a_command_runs(
+    gpu: WatchedGpu, lease: GpuLease, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    watch = PointWatch(gpu, told.append)
+    with watch.watching(lease, LOW, gpu.clock_grid()):
+        remove_lock(gpu, tmp_path / "state")
+    lease.release()
+    (caveat,) = watch.caveats()
+    assert caveat.kind is CaveatKind.FOREIGN_CONTROL
+    assert "somebody removed the lock file" in caveat.seen
+    assert [one for one in told if caveat.seen in one]
 
 
 def test_a_removed_folder_keeps_no_clocks_from_being_given_back(
@@ -155,12 +172,10 @@ def test_what_is_opened_takes_no_number_of_a_closed_stream(tmp_path: Path) -> No
 
 
 def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
-    import resource  # noqa: PLC0415 - Unix only
+    import resource
 
     child = os.fork()
     if child == 0:
-        import signal  # noqa: PLC0415 - of the child alone
-
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
         try:

@@ -246,8 +246,10 @@ def test_what_a_guard_process_gives_back_counts_as_left_set(
     lock.release()
 
     assert seen.holder is None
-    said = "Being given back by the guard of process 4242 (alice: train.py). "
-    assert str(seen.left_set).startswith(said)
+    said = str(seen.left_set)
+    assert said.startswith("Being given back by the guard of process 4242 (alice: train.py)")
+    if kind is Kind.GUARD:
+        assert f" (process {lock_pid}), which tries until " in said
 
 
 def test_no_program_can_pass_for_the_idle_policy_or_hide_who_holds(

@@ -175,10 +175,10 @@ def test_a_rule_that_names_root_says_what_root_may(tmp_path: Path) -> None:
         ("[daemon]\nsockets = '/a'\n", "daemon.sockets", "socket"),
         ("[daemon]\nheartbeat_s = 1\n", "daemon.heartbeat_s", "heartbeat_timeout_s"),
         ("[idle]\nafter = 60\n", "idle.after", "after_s"),
-        ("[[allow]]\nuser = [0]\n", "allow[0].user", "users"),
+        ("[[allow]]\nuser = [0]\n", "rule 1.user", "users"),
         (
             "[[allow]]\nusers = [0]\n[[allow]]\nusers = [0]\nmax_sm_clock = 600\n",
-            "allow[1].max_sm_clock",
+            "rule 2.max_sm_clock",
             "max_sm_clock_mhz",
         ),
     ],
@@ -204,7 +204,7 @@ def test_a_field_unlike_any_is_refused_with_all_that_are_known(tmp_path: Path) -
     [
         ("daemon = 3\n", "daemon"),
         ("[allow]\nusers = [0]\n", "allow"),
-        ("allow = [3]\n", "allow[0]"),
+        ("allow = [3]\n", "rule 1"),
         ("[daemon]\nsocket = 3\n", "daemon.socket"),
         ("[daemon]\nsocket = 'here.sock'\n", "daemon.socket"),
         ("[daemon]\nstate_dir = ''\n", "daemon.state_dir"),
@@ -223,21 +223,21 @@ def test_a_field_unlike_any_is_refused_with_all_that_are_known(tmp_path: Path) -
         ("[idle]\nafter_s = 0\n", "idle.after_s"),
         ("[idle]\nafter_s = 9\nsm_clock_mhz = 'low'\n", "idle.sm_clock_mhz"),
         ("[idle]\nafter_s = 9\nsm_clock_mhz = 0\n", "idle.sm_clock_mhz"),
-        ("[[allow]]\nusers = 'alice'\n", "allow[0].users"),
-        ("[[allow]]\nusers = [1.5]\n", "allow[0].users[0]"),
-        ("[[allow]]\nusers = [true]\n", "allow[0].users[0]"),
-        ("[[allow]]\nusers = ['']\n", "allow[0].users[0]"),
-        ("[[allow]]\nusers = [-1]\n", "allow[0].users"),
-        ("[[allow]]\nusers = [4294967295]\n", "allow[0].users"),
-        ("[[allow]]\ngroups = [99999999999999999999999]\n", "allow[0].groups"),
-        ("[[allow]]\nusers = [0]\ngpus = '*'\n", "allow[0].gpus"),
-        ("[[allow]]\nusers = [0]\ngpus = ['0']\n", "allow[0].gpus[0]"),
-        ("[[allow]]\nusers = [0]\ngpus = ['']\n", "allow[0].gpus[0]"),
-        ("[[allow]]\nusers = [0]\ngpus = ['GPU-']\n", "allow[0].gpus[0]"),
-        ("[[allow]]\nusers = [0]\nmin_sm_clock_mhz = 600.0\n", "allow[0].min_sm_clock_mhz"),
-        ("[[allow]]\nusers = [0]\nmax_sm_clock_mhz = 0\n", "allow[0].max_sm_clock_mhz"),
-        ("[[allow]]\nusers = [0]\nmax_power_limit_w = nan\n", "allow[0].max_power_limit_w"),
-        ("[[allow]]\nusers = [0]\nallow_memory_lock = 1\n", "allow[0].allow_memory_lock"),
+        ("[[allow]]\nusers = 'alice'\n", "rule 1.users"),
+        ("[[allow]]\nusers = [1.5]\n", "rule 1.users[0]"),
+        ("[[allow]]\nusers = [true]\n", "rule 1.users[0]"),
+        ("[[allow]]\nusers = ['']\n", "rule 1.users[0]"),
+        ("[[allow]]\nusers = [-1]\n", "rule 1.users"),
+        ("[[allow]]\nusers = [4294967295]\n", "rule 1.users"),
+        ("[[allow]]\ngroups = [99999999999999999999999]\n", "rule 1.groups"),
+        ("[[allow]]\nusers = [0]\ngpus = '*'\n", "rule 1.gpus"),
+        ("[[allow]]\nusers = [0]\ngpus = ['0']\n", "rule 1.gpus[0]"),
+        ("[[allow]]\nusers = [0]\ngpus = ['']\n", "rule 1.gpus[0]"),
+        ("[[allow]]\nusers = [0]\ngpus = ['GPU-']\n", "rule 1.gpus[0]"),
+        ("[[allow]]\nusers = [0]\nmin_sm_clock_mhz = 600.0\n", "rule 1.min_sm_clock_mhz"),
+        ("[[allow]]\nusers = [0]\nmax_sm_clock_mhz = 0\n", "rule 1.max_sm_clock_mhz"),
+        ("[[allow]]\nusers = [0]\nmax_power_limit_w = nan\n", "rule 1.max_power_limit_w"),
+        ("[[allow]]\nusers = [0]\nallow_memory_lock = 1\n", "rule 1.allow_memory_lock"),
     ],
 )
 def test_a_wrong_value_is_refused_and_its_field_named(
@@ -254,13 +254,13 @@ def test_a_wrong_value_is_refused_and_its_field_named(
 def test_a_rule_that_names_nobody_is_refused(tmp_path: Path, text: str) -> None:
     error = refused(tmp_path, text)
 
-    assert ("the rule names nobody", "allow[0]") == (error.message, error.field)
+    assert ("the rule names nobody", "rule 1") == (error.message, error.field)
 
 
 def test_a_rule_that_names_no_gpu_is_refused(tmp_path: Path) -> None:
     error = refused(tmp_path, "[[allow]]\nusers = [0]\ngpus = []\n")
 
-    assert ("the rule names no GPU", "allow[0].gpus") == (error.message, error.field)
+    assert ("the rule names no GPU", "rule 1.gpus") == (error.message, error.field)
 
 
 @pytest.mark.parametrize("knob", ["sm_clock_mhz", "mem_clock_mhz", "power_limit_w"])
@@ -270,7 +270,7 @@ def test_a_least_bound_above_the_greatest_is_refused_and_one_equal_to_it_is_not(
     rule = "[[allow]]\nusers = [0]\nallow_memory_lock = true\n"
     error = refused(tmp_path, f"{rule}min_{knob} = 601\nmax_{knob} = 600\n")
 
-    assert f"allow[0].min_{knob}" == error.field
+    assert f"rule 1.min_{knob}" == error.field
     assert f"601 is above max_{knob}, which is 600" == error.message
     assert read_policy(written(tmp_path, f"{rule}min_{knob} = 600\nmax_{knob} = 600\n")).rules
 
@@ -293,7 +293,7 @@ def test_a_bound_of_what_the_rule_does_not_open_is_refused(
 ) -> None:
     error = refused(tmp_path, f"[[allow]]\nusers = [0]\n{lines}\n")
 
-    assert f"allow[0].{field}" == error.field
+    assert f"rule 1.{field}" == error.field
     assert said in error.message
 
 
@@ -343,7 +343,7 @@ def test_a_name_that_the_machine_does_not_know_is_refused(
         error = refused(tmp_path, f'[[allow]]\n{key} = ["{name}"]\n')
 
         assert error.message.startswith(f"this machine has no {kind} ")
-        assert f"allow[0].{key}" == error.field
+        assert f"rule 1.{key}" == error.field
 
 
 @pytest.mark.parametrize("kind", ["user", "group"])

@@ -67,7 +67,8 @@ def notice(caveat: Caveat) -> None:
 def tell(sentence: str) -> None:
     """Tell at once, while the command runs; where nobody can be told, it goes on all the same."""
     line = visible(f"joulewise: {sentence}")
-    _as_far_as_it_goes(lambda: stderr_console().print(line, markup=False))
+    with suppress(OSError, SystemExit):
+        stderr_console().print(line, markup=False)
 
 
 def end(

@@ -138,7 +138,7 @@ def print_line(console: Console, line: str | None) -> None:
 
 
 def print_wrapped(console: Console, line: str) -> None:
-    """A sentence in lines of the console's width; a command at its end on one of its own.
+    """A sentence in lines of the console's width; commands at its end on lines of their own.
 
     So it can be read, and what is to be typed can be copied: whole, and without a full stop.
     """
@@ -147,7 +147,8 @@ def print_wrapped(console: Console, line: str) -> None:
         _print_indented(console, line, 0, style=None)
         return
     _print_indented(console, f"{before}:", 0, style=None)
-    print_line(console, f"  {command.removesuffix('.')}")
+    lines = command.removesuffix(".").replace(" && ", " &&\n  ")
+    print_line(console, f"  {lines}")
 
 
 _COMMANDS = ("nvidia-smi ", "joulewise ", "sudo ")

@@ -37,6 +37,15 @@ def is_alive(pid: int) -> bool:
     return state not in ([b"Z"], [b"X"])
 
 
+def has_open(pid: int, file: Path) -> bool:
+    """Whether this process has the file open, as far as this account may see."""
+    try:
+        found = file.stat()
+        return any(os.path.samestat(found, one.stat()) for one in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
+
+
 def mark_of(pid: int) -> str | None:
     """What tells this process from every other, whatever its number; `None`: nothing does.
 

@@ -269,10 +269,11 @@ _BY_HAND = {
 def still_set(entry: JournalEntry | None, path: Path) -> str:
     """What may still be set as a journal says, which file that is, and what to type.
 
-    `None` is a journal that cannot be read.
+    `None` is a journal that cannot be read. What gives back by hand stands at the end, one command
+    for each knob and without a full stop, for people copy it.
     """
     if entry is None or not entry.touched:
-        what, device, options = "Clocks", "a GPU", ["-rgc", "-rmc"]
+        what, device, which, options = "Clocks", "a GPU", "", ["-rgc", "-rmc"]
     else:
         knobs = [knob for knob in KNOBS if knob in entry.touched]
         what = ", ".join(_BY_HAND[knob][0] for knob in knobs)
@@ -280,11 +281,13 @@ def still_set(entry: JournalEntry | None, path: Path) -> str:
         found_w = None if entry.found is None else entry.found.power_limit_w
         limit = [] if found_w is None else [f"-pl {found_w:g}"]
         options = [_BY_HAND[knob][1] for knob in knobs if knob != "power_limit_w"]
-        options = [f"-i {entry.uuid}", *options, *(limit if "power_limit_w" in knobs else ())]
+        options = [*options, *(limit if "power_limit_w" in knobs else ())]
+        which = f"-i {entry.uuid} "
+    commands = " && ".join(f"nvidia-smi {which}{option}" for option in options)
+    by_hand = f"; by hand: {commands}" if commands else "."
     return (
-        f"{what[0].upper()}{what[1:]} of {device} may still be set, as {path} says: the next "
-        f"joulewise that sets clocks there gives them back, and so does: "
-        f"nvidia-smi {' '.join(options)}."
+        f"{what[0].upper()}{what[1:]} of {device} may still be set, as {path} says. "
+        f"joulewise restore gives back, and so does the next lease there{by_hand}"
     )
 
 

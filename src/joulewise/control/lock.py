@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from joulewise.control.holder import is_alive
+from joulewise.control.holder import has_open, is_alive
 from joulewise.control.state import unusable
 from joulewise.domain.control import Holder
 from joulewise.domain.errors import BusyError, InputError
@@ -266,9 +266,7 @@ def name_guard(descriptor: int, client_pid: int) -> None:
     _write_name(descriptor, holder or Holder(pid=client_pid), Kind.GUARD)
 
 
-def _write_name(
-    descriptor: int, holder: Holder, kind: Kind, guard_pid: int | None = None
-) -> None:
+def _write_name(descriptor: int, holder: Holder, kind: Kind, guard_pid: int | None = None) -> None:
     """One line of JSON; the file is at no moment empty, and its first line always whole."""
     fields = {
         **asdict(holder),
@@ -381,6 +379,9 @@ def _lock_or_wait(descriptor: int, path: Path, what: str) -> None:
 def _busy(what: str, named: NamedHolder | None, path: Path) -> BusyError:
     if named is not None and named.is_giving_back:
         giver_pid = named.giver_pid
+        # Its number may be another's by now, and nobody must be told to end that one.
+        if giver_pid is not None and not has_open(giver_pid, path):
+            giver_pid = None
         is_named = "" if giver_pid is None else f", process {giver_pid}"
         stuck = "" if giver_pid is None else f" If it does not end: kill -KILL {giver_pid}."
         return BusyError(

@@ -141,9 +141,10 @@ class Gpu(WatchedGpu, Protocol):
     def request(self, point: OperatingPoint) -> None:
         """Ask for an operating point; a knob at `None` goes back to the driver.
 
-        A knob that is refused with NotPermitted stays as it was. Success means 'request installed', not 'in force'. The power limit found is what it
-        reads before this handle first sets it; none is set above that. Raises NotPermitted,
-        NotSupported (a clock not in the grid, a power limit above the one found), DeviceLost.
+        A knob that is refused with NotPermitted stays as it was. Success means 'request
+        installed', not 'in force'. The power limit found is what it reads before this handle
+        first sets it; none is set above that. Raises NotPermitted, NotSupported (a clock not in
+        the grid, a power limit above the one found), DeviceLost.
         """
         ...
 

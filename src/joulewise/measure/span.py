@@ -31,6 +31,9 @@ COARSE_RATIO = 0.01
 _TICK_TIMEOUT_S = 1.5
 # A step is seen so much late: a poll, and the calls after it.
 _SEEN_LATE_S = 0.002
+# Readings at the begin that are kept, and how many steps may be late by.
+_EARLY_COUNT = 16
+_LATE_PERIODS_COUNT = 1.2
 # The counter tells whole millijoules.
 _COUNTED_WITHIN_J = 0.001
 # Twice within an update of most power sensors, so that nothing that is shown is missed.
@@ -200,6 +203,7 @@ class _Step:
     sample: GpuSample
     energy_j: float
     power_w: float
+    period_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +222,7 @@ class _Counter:
         self._before = before
         self._last_j = before.energy_j
         self._highest_w = before.power_w
+        self._early: list[GpuSample] = []
         self._broken: str | None = None
         self._note_power(before.sample)
 
@@ -229,6 +234,8 @@ class _Counter:
     def see(self, sample: GpuSample) -> None:
         """Notice a counter that goes back, as when the driver is loaded anew."""
         self._note_power(sample)
+        if len(self._early) < _EARLY_COUNT:
+            self._early.append(sample)
         if sample.energy_j is None:
             self._broken = "the energy counter was gone for a while"
         elif sample.energy_j < self._last_j:
@@ -246,14 +253,18 @@ class _Counter:
             raise MeasurementError(self._broken)
         whole_j = self.whole_j(after.first)
         highest_w = max(self._highest_w, after.step.power_w)
-        outsides = (self._drawn_before(start_s, highest_w), _drawn_after(end_s, highest_w, after))
+        before = self._drawn_before(start_s, highest_w, after.first)
+        outsides = (before, _drawn_after(end_s, highest_w, after))
         within_j = 2 * _COUNTED_WITHIN_J
         energy_j, uncertainty_j = inside(whole_j, *outsides, within_j=within_j)
         return SpanEnergy(energy_j=energy_j, uncertainty_j=uncertainty_j)
 
-    def _drawn_before(self, start_s: float, highest_w: float) -> Outside:
+    def _drawn_before(self, start_s: float, highest_w: float, after: GpuSample) -> Outside:
         gap_s = max(0.0, start_s - self._before.sample.time_s)
-        most_j = highest_w * (gap_s + _SEEN_LATE_S)
+        # A reading so much later has counted all that was drawn before the begin.
+        late_s = start_s + _LATE_PERIODS_COUNT * self._before.period_s
+        counted = next((one for one in self._early if one.time_s > late_s), after)
+        most_j = min(highest_w * (gap_s + _SEEN_LATE_S), self.whole_j(counted))
         return Outside(likely_j=self._before.power_w * gap_s, most_j=most_j)
 
     def _note_power(self, sample: GpuSample) -> None:
@@ -277,7 +288,8 @@ def _step(first: GpuSample, second: GpuSample) -> _Step:
     power_w = (second.energy_j - first.energy_j) / (second.time_s - first.time_s)
     if power_w < 0:
         raise MeasurementError("the energy counter went back")
-    return _Step(sample=second, energy_j=second.energy_j, power_w=power_w)
+    period_s = second.time_s - first.time_s
+    return _Step(sample=second, energy_j=second.energy_j, power_w=power_w, period_s=period_s)
 
 
 def _with_caveats(measured: SpanEnergy, *caveats: Caveat) -> SpanEnergy:

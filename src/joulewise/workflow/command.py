@@ -10,6 +10,7 @@ and what has to be put back is put back after that.
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,7 @@ _ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 # These end nobody: before the command runs and after it they are none of our business.
 _HARMLESS = ("SIGCONT", "SIGWINCH")
 _FIRST_SIGNAL_EXIT_CODE = 128
+_HEAR_MS = 250
 
 
 class _Stage(Enum):
@@ -55,6 +57,8 @@ class Command:
                 field="COMMAND",
                 hint="Write it after two dashes: -- python train.py",
             )
+        if "/" in arguments[0] and Path(arguments[0]).is_dir():
+            raise InputError(f"{arguments[0]!r} is a folder, and no program", field="COMMAND")
         if shutil.which(arguments[0]) is None:
             raise InputError(
                 f"no program {arguments[0]!r} is found that can be run",
@@ -108,7 +112,7 @@ class Command:
         self._process, self._stage = process, _Stage.RUNNING
         while self._waiting:
             self._hand_on(self._waiting.pop(0))
-        code = process.wait()
+        code = _ended(process)
         self._stage = _Stage.OVER
         return code if code >= 0 else _FIRST_SIGNAL_EXIT_CODE - code
 
@@ -161,6 +165,27 @@ class Command:
             return
         if self._has_own_group or not (_is_of_terminal(number) and _has_terminal()):
             self._process.send_signal(number)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """Wait for its end, and hear signals meanwhile.
+
+    One that comes just before a wait is heard only after it, so there is no wait without end.
+    """
+    if not hasattr(os, "pidfd_open"):
+        return process.wait()
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return process.wait()
+    try:
+        ends = select.poll()
+        ends.register(descriptor, select.POLLIN)
+        while not ends.poll(_HEAR_MS):
+            pass
+    finally:
+        os.close(descriptor)
+    return process.wait()
 
 
 def _is_of_terminal(number: int) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 from joulewise.control.journal import JournalEntry, damage, is_left, read_journal, still_set
-from joulewise.control.lock import NamedHolder, holder_at
+from joulewise.control.lock import Kind, NamedHolder, holder_at
 from joulewise.control.state import (
     STATE_DIR_VARIABLE,
     default_state_dir,
@@ -23,6 +24,9 @@ from joulewise.workflow.findings import Availability, Finding
 
 T = TypeVar("T")
 
+# So long a guard process tries where the driver refuses.
+_GUARD_TRIES_S = 60.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTrace:
@@ -30,13 +34,15 @@ class LeaseTrace:
 
     `named` has the GPU: a holder, or a guard process that gives back for one. `journal` is the
     file that says what a lease touched, `None` where there is none, and `entry` what stands in
-    it, where it can be read. `damage` says what a journal that could not be read leaves open.
+    it, where it can be read. `damage` says what a journal that could not be read leaves open, and
+    `until_s`, in seconds since 1970, how long a guard process that gives back goes on trying.
     """
 
     named: NamedHolder | None = None
     journal: Path | None = None
     entry: JournalEntry | None = None
     damage: str | None = None
+    until_s: float | None = None
 
     @property
     def holder(self) -> str | None:
@@ -49,7 +55,20 @@ class LeaseTrace:
         if self.journal is None or self.holder is not None:
             return None
         left = still_set(self.entry, self.journal)
-        return left if self.named is None else f"Being given back by {self.named.text}. {left}"
+        giver = self.giver
+        return left if giver is None else f"Being given back by {giver}. {left}"
+
+    @property
+    def giver(self) -> str | None:
+        """Who gives back what is left, and how long it tries; `None` where nobody does."""
+        if self.named is None or not self.named.is_giving_back:
+            return None
+        pid = self.named.giver_pid
+        is_named = "" if pid is None else f" (process {pid})"
+        if self.until_s is None:
+            return f"{self.named.text}{is_named}"
+        until = datetime.fromtimestamp(self.until_s, tz=UTC).astimezone()
+        return f"{self.named.text}{is_named}, which tries until {until:%H:%M:%S}"
 
 
 NO_LEASE = LeaseTrace()
@@ -94,7 +113,20 @@ def _trace(identity: GpuIdentity, folder: Path) -> LeaseTrace:
     left_open = _looked(lambda: damage(journal))
     if not _looked(lambda: is_left(journal)):
         return LeaseTrace(named=named, damage=left_open)
-    return LeaseTrace(named=named, journal=journal, entry=read_journal(journal), damage=left_open)
+    is_trying = named is not None and named.kind is Kind.GUARD
+    return LeaseTrace(
+        named=named,
+        journal=journal,
+        entry=read_journal(journal),
+        damage=left_open,
+        until_s=_until_s(lock_file(identity, folder)) if is_trying else None,
+    )
+
+
+def _until_s(lock: Path) -> float | None:
+    """When a guard process gives up, which wrote its name there as it began."""
+    begun_s = _looked(lambda: lock.stat().st_mtime)
+    return None if begun_s is None else begun_s + _GUARD_TRIES_S
 
 
 def lease_findings(trace: LeaseTrace) -> tuple[Finding, ...]:
@@ -125,25 +157,31 @@ def _state_findings(trace: LeaseTrace) -> tuple[Finding, ...]:
                 status=Availability.LIMITED,
                 seen=f"held by {trace.holder}{_listed(touched)}",
                 why="One process at a time may set clocks; what it sets is in every reading.",
-                helps="Wait until it ends, or end it.",
+                helps=_way_to_have_it(trace),
             ),
         )
     if trace.journal is None:
         return ()
     left = "an earlier process" if trace.entry is None else trace.entry.holder
     touched = () if trace.entry is None else trace.entry.touched
-    by = "given back by the next lease"
-    if trace.named is not None:
-        by = f"being given back by {trace.named.text}"
+    giver = trace.giver
+    by = "given back by the next lease" if giver is None else f"being given back by {giver}"
     return (
         Finding(
             subject="lease",
             status=Availability.LIMITED,
             seen=f"left set by {left}{_listed(touched)}, {by}",
             why="It ended before it could give them back.",
-            helps=trace.left_set,
+            helps=still_set(trace.entry, trace.journal),
         ),
     )
+
+
+def _way_to_have_it(trace: LeaseTrace) -> str:
+    holder = None if trace.named is None else trace.named.holder
+    if holder is not None and holder.is_idle_policy:
+        return "It gives the clocks back at once, where load is seen or somebody takes the GPU."
+    return "Wait until it ends, or end it."
 
 
 _KNOB_NAMES = {

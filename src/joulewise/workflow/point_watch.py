@@ -9,7 +9,7 @@ from threading import Event, Thread
 
 from joulewise.control.drift import Drift, DriftWatch
 from joulewise.control.lease import GpuLease
-from joulewise.domain.caveats import Caveat, first_of_each_kind
+from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.clock_judgement import CAUSES
 from joulewise.domain.errors import DeviceError, JoulewiseError
 from joulewise.domain.measurement import GpuSample
@@ -46,6 +46,8 @@ class PointWatch:
         """Knobs that somebody else has set since, for sure."""
         self.lost_after_s: float | None = None
         """So long after the beginning joulewised ended the lease; `None`: it did not."""
+        self._is_takeover_told = False
+        self._is_unguarded = False
         self._hang: JoulewiseError | None = None
         self._failure: JoulewiseError | None = None
 
@@ -130,8 +132,25 @@ class PointWatch:
         self._drifts.extend(seen.new)
         # What is somebody else's is left to them before anything else, which may fail.
         _yield_clocks(lease, seen)
-        for caveat in seen.new:
+        for caveat in (*seen.new, *self._seen_of_lease(lease)):
             self._notice(f"{caveat.kind.value}: {caveat.seen}. {caveat.helps}")
+
+    def _seen_of_lease(self, lease: Lease) -> Iterator[Caveat]:
+        """What became of the lease of this process itself; each is told once."""
+        if not isinstance(lease, GpuLease):
+            return
+        taken_over, unguarded = lease.taken_over, lease.unguarded
+        if taken_over is not None and not self._is_takeover_told:
+            self._is_takeover_told = True
+            caveat = Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=taken_over)
+            self._drifts.append(caveat)
+            yield caveat
+        if unguarded is not None and not self._is_unguarded:
+            self._notice(
+                f"{unguarded}: should this process be killed now, its clocks stay set until the "
+                "next lease or joulewise restore"
+            )
+        self._is_unguarded = unguarded is not None
 
 
 def _yield_clocks(lease: Lease, seen: Drift) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 from joulewise.control.restoring import Restored, restore_all, restored
 from joulewise.control.state import (
+    ROOT_STATE_DIR,
+    STATE_DIR_VARIABLE,
     default_state_dir,
     former_state_dirs,
     journal_file,
@@ -40,6 +44,21 @@ def _restore_one(gpu: Gpu, folder: Path) -> Restored | None:
 
 def _open(device: str) -> Gpu:
     return open_nvml(device, timer=machine_timer())
+
+
+def hidden_state_dir(folder: Path = ROOT_STATE_DIR) -> Path | None:
+    """The folder of whoever may set clocks on this machine, where this account may not look there.
+
+    Where somebody has named another folder, that one counts alone.
+    """
+    if sys.platform != "linux" or STATE_DIR_VARIABLE in os.environ:
+        return None
+    try:
+        is_there = folder.exists()
+    except OSError:
+        is_there = True
+    is_open = os.access(folder, os.R_OK | os.X_OK)
+    return folder if is_there and not is_open else None
 
 
 def where() -> str:

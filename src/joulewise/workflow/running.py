@@ -6,6 +6,7 @@ import atexit
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Event, Thread
 from typing import TypeVar
@@ -19,12 +20,14 @@ from joulewise.domain.ports import WatchedGpu
 from joulewise.measure.held_down import held_down
 from joulewise.measure.readings import Readings, held_under_load_mhz, is_idle_throughout
 from joulewise.measure.span import POWER_SAMPLE_S, SpanEnergy, SpanMeter
+from joulewise.workflow.lease_findings import lease_trace
 
 # Every reading takes the driver's global lock for a moment, so a long command is read seldom.
 _SAMPLE_S = 0.1
 _LATER_SAMPLE_S = 0.5
 _LATER_AFTER_S = 5.0
 _LEAVE_S = 0.5
+_HEAR_S = 0.2
 # All GPUs get ready within so long, unless one of them has no counter that moves.
 _SOON_S = 0.25
 # What a GPU that answers takes before and after: two steps of the slowest counters, and calls.
@@ -140,6 +143,7 @@ class _Watcher:
         self._meter = SpanMeter(gpu)
         self._readings = Readings()
         self._trouble: JoulewiseError | None = None
+        self._left_set: tuple[Caveat, ...] = ()
         self._opening: Future[None] = Future()
         self._closing: Future[GpuRun] = Future()
         self._thread = Thread(target=self._work, name=f"reads {gpu.identity.name}", daemon=True)
@@ -167,6 +171,7 @@ class _Watcher:
             _settle(self._closing, self._look_on)
 
     def _open(self) -> None:
+        self._left_set = _left_set(self._gpu)
         self._readings.add(self._meter.open())
 
     def _look_on(self) -> GpuRun:
@@ -238,6 +243,7 @@ class _Watcher:
             temp_c=max(temps_c, default=None),
             is_idle=is_idle_throughout(samples),
             caveats=first_of_each_kind(
+                *self._left_set,
                 *_others_before(samples[0]),
                 *energy.caveats,
                 *held_down(samples, *CAUSES),
@@ -253,6 +259,15 @@ class _Watcher:
             is_simulated=identity.is_simulated,
             caveats=identity.caveats,
         )
+
+
+def _left_set(gpu: WatchedGpu) -> tuple[Caveat, ...]:
+    """ForeignControl where a holder that is gone left something set, for the command feels it."""
+    left = lease_trace(gpu.identity.uuid).left_set
+    if left is None:
+        return ()
+    advice = "Give it back before: joulewise restore."
+    return (Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=left.removesuffix("."), advice=advice),)
 
 
 def _others_before(sample: GpuSample) -> tuple[Caveat, ...]:
@@ -279,12 +294,15 @@ def _settle(future: Future[T], act: Callable[[], T]) -> None:
 
 def _answer(future: Future[T], deadline_s: float, trouble: str) -> T:
     """What another thread hears from a GPU. Raises that, or DeviceError where it hears nothing."""
-    try:
-        return future.result(max(0.0, deadline_s - time.monotonic()))
-    except TimeoutError:
-        # At the end of this process that would wait for the call that hangs.
-        atexit.unregister(stop)
-        raise DeviceError(
-            f"{trouble}: its driver hangs",
-            hint="Look for Xid errors in the kernel log: dmesg | grep -i xid.",
-        ) from None
+    left_s = _HEAR_S
+    while left_s > 0:
+        left_s = deadline_s - time.monotonic()
+        # In short waits: a signal that comes just before one is heard only after it.
+        with suppress(TimeoutError):
+            return future.result(min(_HEAR_S, max(0.0, left_s)))
+    # At the end of this process that would wait for the call that hangs.
+    atexit.unregister(stop)
+    raise DeviceError(
+        f"{trouble}: its driver hangs",
+        hint="Look for Xid errors in the kernel log: dmesg | grep -i xid.",
+    )

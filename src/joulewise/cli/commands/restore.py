@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,14 +11,14 @@ from rich.console import Console
 
 from joulewise.cli.options import AsJson
 from joulewise.cli.outcome import EXIT_ERROR, Outcome, error_document, print_json, stdout_console
-from joulewise.cli.render import print_line, say
+from joulewise.cli.render import counted, print_line, say
 from joulewise.control.restoring import Outcome as End
 from joulewise.control.restoring import Restored
-from joulewise.domain.errors import DeviceError
+from joulewise.domain.errors import DeviceError, NotPermitted
 from joulewise.domain.plan import Status
 from joulewise.workflow.lease_findings import knob_names
+from joulewise.workflow.restoring import hidden_state_dir, where
 from joulewise.workflow.restoring import restore as give_back
-from joulewise.workflow.restoring import where
 
 RestoreDevice = Annotated[
     str | None,
@@ -35,35 +36,54 @@ def restore(device: RestoreDevice = None, as_json: AsJson = False) -> None:
     What a living process holds is named and left alone; what a guard process is giving back is
     waited for, for some seconds. Doing it again changes nothing. It needs the rights that setting
     needs; without them nothing changes, and the journals stay. A journal that cannot be read has
-    the clocks given back, and what it leaves open is told once.
+    the clocks given back, and what it leaves open is told once. Ends with 1 where something is
+    not given back, or this account cannot see what root or joulewised left.
     """
     done = give_back(device)
+    hidden = hidden_state_dir()
     failed = [one for one in done if one.outcome in {End.NOT_GIVEN_BACK, End.UNSEEN}]
     if as_json:
-        print_json(_document(done, failed))
+        print_json(_document(done, failed, hidden))
     else:
-        render(stdout_console(), done)
-    if failed:
+        render(stdout_console(), done, hidden)
+    if failed or hidden is not None:
         raise typer.Exit(EXIT_ERROR)
 
 
-def render(console: Console, done: Sequence[Restored]) -> None:
-    """One line for each GPU that had a journal, what to do where it failed, and one sentence."""
+def render(console: Console, done: Sequence[Restored], hidden: Path | None = None) -> None:
+    """One line for each GPU that had a journal, what to do where it failed, and one sentence.
+
+    `hidden` is a folder of journals into which this account may not look.
+    """
     for one in done:
         print_line(console, _line(one))
         print_line(console, one.hint)
-    say(console, sentence(done))
+    say(console, sentence(done, hidden))
 
 
-def sentence(done: Sequence[Restored]) -> str:
-    """How much was given back, and where was looked."""
-    of_journals = [one for one in done if one.outcome is not End.LEFT_OPEN]
-    if not of_journals:
-        what = "Nothing" if not done else "No clock"
-        return f"{what} was left set, as {where()} says."
-    given_back_count = sum(one.outcome is End.GIVEN_BACK for one in of_journals)
-    counted = f"{given_back_count} of {len(of_journals)}"
-    return f"Given back on {counted} GPU(s) with a journal in {where()}."
+def sentence(done: Sequence[Restored], hidden: Path | None = None) -> str:
+    """How much was given back, what was left alone, and where was looked."""
+    held_count = sum(one.outcome is End.BUSY for one in done)
+    left = [one for one in done if one.outcome not in {End.LEFT_OPEN, End.BUSY}]
+    given_back_count = sum(one.outcome is End.GIVEN_BACK for one in left)
+    if left:
+        gpus = counted(len(left), "GPU")
+        said = f"Given back on {given_back_count} of {gpus} left set, as {where()} says."
+    else:
+        of_whom = "" if hidden is None else " of this account"
+        what = "No clock" if any(one.outcome is End.LEFT_OPEN for one in done) else "Nothing"
+        said = f"{what}{of_whom} was left set, as {where()} says."
+    if held_count:
+        are = "is" if held_count == 1 else "are"
+        said += f" {counted(held_count, 'GPU')} {are} held, and left alone."
+    return said if hidden is None else f"{said} {_unseen(hidden)} {_AS_ROOT}"
+
+
+def _unseen(hidden: Path) -> str:
+    return f"What root or joulewised left cannot be seen by this account ({hidden})."
+
+
+_AS_ROOT = "As root: sudo joulewise restore."
 
 
 def _line(one: Restored) -> str:
@@ -81,11 +101,16 @@ def _line(one: Restored) -> str:
     return f"{name}: {what}{why}"
 
 
-def _document(done: Sequence[Restored], failed: Sequence[Restored]) -> dict[str, object]:
+def _document(
+    done: Sequence[Restored], failed: Sequence[Restored], hidden: Path | None
+) -> dict[str, object]:
     found: dict[str, object] = {"restored": [_fields(one) for one in done]}
     if failed:
         first = DeviceError(_line(failed[0]), hint=failed[0].hint)
         return {**error_document(first), **found}
+    if hidden is not None:
+        unseen = NotPermitted(_unseen(hidden).removesuffix("."), hint=_AS_ROOT)
+        return {**error_document(unseen), **found}
     return Outcome(
         status=Status.FEASIBLE, render=lambda console: render(console, done), extra=found
     ).document()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ from joulewise.domain.points import KNOBS, ClockGrid, OperatingPoint
 DEFAULT_POLICY_PATH = Path("/etc/joulewise/joulewised.toml")
 _LONGEST_BYTES = 256 * 1024
 _MOST_RULES_SAID_COUNT = 3
+_INDEX = re.compile(r"^allow\[(\d+)\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +192,23 @@ def read_policy(path: Path | None) -> Policy:
             return Policy(rules=_own_rules())
         path = DEFAULT_POLICY_PATH
     file = str(path.absolute())
-    tables = decode_policy(read_trusted_file(path, longest_bytes=_LONGEST_BYTES), file)
+    raw = read_trusted_file(path, longest_bytes=_LONGEST_BYTES)
+    try:
+        return _policy(raw, file)
+    except InputError as error:
+        # Counted as people count, and as refusals do.
+        field_name = _INDEX.sub(_rule_number, error.field or "") or None
+        raise InputError(
+            error.message, file=error.file, field=field_name, hint=error.hint
+        ) from error
+
+
+def _rule_number(place: re.Match[str]) -> str:
+    return f"rule {int(place[1]) + 1}"
+
+
+def _policy(raw: bytes, file: str) -> Policy:
+    tables = decode_policy(raw, file)
     rules = tuple(_rule(table, file, f"allow[{index}]") for index, table in enumerate(tables.allow))
     return Policy(
         settings=_settings(tables.daemon),
