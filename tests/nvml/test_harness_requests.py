@@ -128,6 +128,17 @@ def test_whatever_is_asked_for_an_iteration_lies_between_its_fastest_and_its_slo
     assert 20 * len(requests) == pytest.approx(made, abs=waiting)
 
 
+def test_iterations_go_on_where_calls_take_longer_than_from_request_to_request(
+    driver: FakeDriver,
+) -> None:
+    launches = launches_of(("short", LOW, 1), ("short", HIGH, 1))
+    session = fake_session(driver, lag_s=0.001)
+    driver.set_knob(0, "set_call_s", 0.004)
+    seen = replay(session, launches, requests_for(launches, model_of(0.0)))
+    assert seen.time_s < 0.004
+    assert seen.timing.skipped_count > seen.timing.request_count > 0
+
+
 def test_a_punctual_request_is_in_force_when_its_launch_begins(driver: FakeDriver) -> None:
     launches = launches_of(("gemm", LOW, 8), ("copy", HIGH, 40))
     session = fake_session(driver, lag_s=0.012)

@@ -229,7 +229,9 @@ def test_who_may_not_look_into_the_folder_of_leases_tells_nothing_of_them(
 
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere every process counts as alive")
 @pytest.mark.parametrize(
-    ("kind", "lock_pid"), [(Kind.GUARD, os.getpid()), (Kind.HOLDER, 999999999)], ids=str
+    ("kind", "lock_pid"),
+    [(Kind.GUARD, os.getpid()), (Kind.HOLDER, 999999999)],
+    ids=["guard", "dead"],
 )
 def test_what_a_guard_process_gives_back_counts_as_left_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, lock_pid: int

@@ -164,9 +164,13 @@ class FakeIterationLoop:
         )
 
     def _look(self) -> FakeProgress:
-        """See how far it has come, and make the request that is due. Raises DeviceLost."""
+        """See how far it has come, and make the requests that are due. Raises DeviceLost.
+
+        One iteration's at most: where a call takes longer than until the next request, one is
+        always due, and nobody would get to see that iterations end.
+        """
         with self._lock:
-            while True:
+            for _ in range(max(1, len(self._requests))):
                 progress = self._see()
                 request = self._requests.due(progress, self._board.driver.now_s())
                 if request is None or self._is_asking:
@@ -178,6 +182,7 @@ class FakeIterationLoop:
                 finally:
                     self._is_asking = False
                 self._requests.asked(asked_s, self._board.driver.now_s())
+            return self._see()
 
     def _see(self) -> FakeProgress:
         progress = self._board.progress()

@@ -94,6 +94,10 @@ class Requests:
         """Starts of the launches of an iteration at their planned points, and its end."""
         self.reckon(1.0)
 
+    def __len__(self) -> int:
+        """Requests in an iteration."""
+        return len(self._requests)
+
     def reckon(self, time_ratio: float) -> None:
         """Reckon with launches that take so many times as long from now on."""
         self._time_ratio = time_ratio
