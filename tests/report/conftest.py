@@ -105,6 +105,8 @@ def sample_sweep(wish: Wish) -> Sweep:
     sm = np.array([point.sm_clock_mhz or 1890 for point in points]) / 1890
     mem = np.array([point.mem_clock_mhz or 9501 for point in points]) / 9501
     time_s = 2e-3 * ((share / sm) ** 4 + ((1.1 - share) / mem) ** 4) ** 0.25
+    # Auto is the highest clock here, to the last bit: processors differ in how they round.
+    time_s = np.round(time_s, 14)
     forced = np.array([1.06 if point.mem_clock_mhz is None else 1.0 for point in points])
     power_w = 90 + 60 * mem + 190 * sm**2.4 * forced * (0.6 + 0.4 * share)
     baseline = AUTO if AUTO in points else points[-1]
@@ -122,7 +124,7 @@ def sample_sweep(wish: Wish) -> Sweep:
         ),
         is_present=np.ones(time_s.shape, dtype=np.bool_),
         time_s=time_s,
-        energy_j=time_s * power_w,
+        energy_j=np.round(time_s * power_w, 12),
         window_count=np.full(time_s.shape, 3, dtype=np.int64),
         cell_caveats={(wish.kernels[-1], baseline): (powered,)},
     )

@@ -155,7 +155,7 @@ more than the best single point saves; 15.7 % had been promised. | Simulated. | 
 number here comes from a physics model of the Sample GPU, not from hardware. | At equal
 slowdown | Setting | Figures from | Time per iteration | Against baseline | Energy per
 iteration | Energy saved | Baseline | SM auto, memory auto | plan | 33.00 ms | +0.00 % |
-10.58 J | 0.00 % | Best single point | SM 1890 MHz, memory 9501 MHz | sweep | 33.00 ms |
+10.58 J | 0.00 % | Best single point | SM auto, memory 9501 MHz | sweep | 33.00 ms |
 +0.00 % | 10.26 J | 3.01 % | Best pass-level plan | one operating point per pass | sweep
 | 33.42 ms | +1.26 % | 9.991 J | 5.59 % | Chosen plan, promised | 5 operating points |
 plan | 34.25 ms | +3.78 % | 8.918 J | 15.73 % | Chosen plan, verified | 5 operating

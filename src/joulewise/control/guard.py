@@ -297,6 +297,9 @@ class GuardProcess:
         """
         try:
             with self._steps:
+                if self._is_idle():
+                    # Closed since it was last looked at: nobody would end this one.
+                    return True, ""
                 process, link = self._start()
         except Exception as error:  # noqa: BLE001 - said to whoever wants to set clocks
             return False, f"no guard process can be started: {error}"

@@ -128,8 +128,9 @@ def static_points(plan: Plan, sweep: Sweep) -> tuple[StaticPoint, ...]:
     rows = np.array([reader.row(kernel) for kernel in counts], dtype=np.int64)
     weights = np.array(list(counts.values()), dtype=np.float64)
     whole = np.flatnonzero(sweep.is_present[rows].all(axis=0))
-    times = weights @ sweep.time_s[np.ix_(rows, whole)]
-    energies = weights @ sweep.energy_j[np.ix_(rows, whole)]
+    # Row by row, so that points alike to the last bit stay so, whatever the processor.
+    times = (weights[:, None] * sweep.time_s[np.ix_(rows, whole)]).sum(axis=0)
+    energies = (weights[:, None] * sweep.energy_j[np.ix_(rows, whole)]).sum(axis=0)
     base = np.flatnonzero(whole == sweep.baseline_index)
     if base.size == 0:
         raise PlanError("the sweep lacks the baseline of a kernel that the plan launches")
