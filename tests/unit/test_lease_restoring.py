@@ -101,7 +101,9 @@ def test_what_is_refused_is_told_with_what_to_type_and_hides_no_other(folder: Fo
     done = folder.restore()
     assert done["GPU-a"].outcome is Outcome.NOT_GIVEN_BACK
     assert done["GPU-a"].why == "not now"
-    assert "-rgc && nvidia-smi -i GPU-a -rmc && nvidia-smi -i GPU-a -pl 320" in str(done["GPU-a"].hint)
+    assert "-rgc && nvidia-smi -i GPU-a -rmc && nvidia-smi -i GPU-a -pl 320" in str(
+        done["GPU-a"].hint
+    )
     assert done["GPU-b"].outcome is Outcome.GIVEN_BACK
     assert gpu.label() == AS_FOUND.label
     assert folder.restore()["GPU-a"].outcome is Outcome.GIVEN_BACK

@@ -14,7 +14,8 @@ import typer
 from typer.exceptions import TyperException
 
 from joulewise import __version__
-from joulewise.cli.outcome import EXIT_DONE, EXIT_ERROR, notes_of, stderr_console
+from joulewise.cli.beside import print_error
+from joulewise.cli.outcome import EXIT_DONE, EXIT_ERROR
 from joulewise.cli.render import visible
 from joulewise.domain.errors import InputError, JoulewiseError, NotSupported
 
@@ -252,12 +253,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _fail(error: JoulewiseError) -> int:
-    console = stderr_console()
-    console.print(visible(f"error: {error}"), markup=False)
-    if error.hint:
-        console.print(visible(f"hint: {error.hint}"), markup=False)
-    for note in notes_of(error):
-        console.print(visible(f"note: {note}"), markup=False)
+    print_error(error)
     return EXIT_ERROR
 
 
