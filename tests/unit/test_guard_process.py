@@ -258,9 +258,12 @@ def test_a_guard_that_does_not_understand_gives_back_only_where_its_client_is_go
         packet = Watch(ask_count=1, uuid="GPU-file", device="file:file", journal=str(journal))
         send(link, packet, lock.descriptor)
         assert receive(link)[0] == Watching(ask_count=1)
+        # So that it does not read before the client is gone.
+        os.kill(here.pid, signal.SIGSTOP)
         link.send(b"nonsense")
         if is_gone_too:
             link.close()
+        os.kill(here.pid, signal.SIGCONT)
         assert comes_true(lambda: is_gone(here.pid))
     process.wait()
     assert is_left(journal) is not is_gone_too
