@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.fake_nvml import DriverMaker, open_fake
 from tests.nvml.replaying import (
@@ -97,6 +97,19 @@ def test_requests_their_lag_ahead_take_effect_at_their_launches(
 
 
 @FEW
+@example(
+    launches=tuple(
+        PlannedLaunch(
+            kernel="copy",
+            pass_=Pass.FORWARD,
+            point=OperatingPoint(sm_clock_mhz=900, mem_clock_mhz=mem),
+        )
+        for mem in (None, 9501)
+    ),
+    lag_s=0.0,
+    call_s=0.004,
+    leads_s=[0.0] * 8,
+)
 @given(
     launches=LAUNCHES,
     lag_s=st.floats(min_value=0.0, max_value=0.05),
@@ -125,7 +138,10 @@ def test_whatever_is_asked_for_an_iteration_lies_between_its_fastest_and_its_slo
     # that had to wait.
     made = seen.timing.request_count + seen.timing.skipped_count
     waiting = 2 * len(requests) * (1 + round(call_s / seen.time_s))
-    assert 20 * len(requests) == pytest.approx(made, abs=waiting)
+    # Calls that take longer than an iteration let some more pass than were waited for.
+    iterations = seen.timing.iteration_count
+    assert iterations >= 20
+    assert iterations * len(requests) == pytest.approx(made, abs=waiting)
 
 
 def test_iterations_go_on_where_calls_take_longer_than_from_request_to_request(
