@@ -22,11 +22,14 @@ class CaveatKind(StrEnum):
     EXTRAPOLATED = "Extrapolated"
     FOREIGN_CONTROL = "ForeignControl"
     GPU_PARTITIONED = "GpuPartitioned"
+    ITERATION_ASSUMED = "IterationAssumed"
     KERNELS_STOOD_IN = "KernelsStoodIn"
+    LINK_ASSUMED = "LinkAssumed"
     MEMORY_LOCK_SLOWS = "MemoryLockSlows"
     NOT_STEADY = "NotSteady"
     NOT_VERIFIED = "NotVerified"
     NO_UNCERTAINTY = "NoUncertainty"
+    OTHER_GPUS_LEFT_OUT = "OtherGpusLeftOut"
     OTHER_PROCESS_ON_GPU = "OtherProcessOnGpu"
     OUTLIERS_SEEN = "OutliersSeen"
     PERSISTENCE_OFF = "PersistenceOff"
@@ -36,10 +39,13 @@ class CaveatKind(StrEnum):
     RECORDING_REPLAYED = "RecordingReplayed"
     SELECTION_BIAS = "SelectionBias"
     SIMULATED_DEVICE = "SimulatedDevice"
+    STREAMS_MERGED = "StreamsMerged"
     THERMALLY_THROTTLED = "ThermallyThrottled"
+    TRACE_INCOMPLETE = "TraceIncomplete"
     TRANSITIONS_ASSUMED = "TransitionsAssumed"
     TRANSITIONS_NOT_COUNTED = "TransitionsNotCounted"
     UNCALIBRATED = "Uncalibrated"
+    WORK_ESTIMATED = "WorkEstimated"
     WORKLOAD_ASSUMED = "WorkloadAssumed"
 
 
@@ -100,6 +106,12 @@ _GRAVEST_FIRST = (
     CaveatKind.TRANSITIONS_NOT_COUNTED,
     CaveatKind.TRANSITIONS_ASSUMED,
     CaveatKind.WORKLOAD_ASSUMED,
+    CaveatKind.TRACE_INCOMPLETE,
+    CaveatKind.ITERATION_ASSUMED,
+    CaveatKind.WORK_ESTIMATED,
+    CaveatKind.LINK_ASSUMED,
+    CaveatKind.STREAMS_MERGED,
+    CaveatKind.OTHER_GPUS_LEFT_OUT,
     CaveatKind.KERNELS_STOOD_IN,
     CaveatKind.BASELINE_ASSUMED,
     CaveatKind.BASELINE_PINNED,
@@ -173,9 +185,17 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
         "All MIG instances share one clock and one energy counter.",
         "Disable MIG, or measure while no other instance works.",
     ),
+    CaveatKind.ITERATION_ASSUMED: (
+        "No mark says where an iteration begins, so what was taken for one may be more or less.",
+        "Mark iterations: profiler.step() in PyTorch, or NVTX ranges named step.",
+    ),
     CaveatKind.KERNELS_STOOD_IN: (
         "Kernels of the same arithmetic and traffic ran in place of the workload's own.",
         "Verify the plan on the real job.",
+    ),
+    CaveatKind.LINK_ASSUMED: (
+        "How long GPUs exchange data hangs on the link between them, which nobody measured.",
+        "Give the link's bandwidth, or import a profile of the job on its GPUs.",
     ),
     CaveatKind.MEMORY_LOCK_SLOWS: (
         "A lock on the memory clock slows this GPU although the clock is its highest.",
@@ -192,6 +212,10 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     CaveatKind.NO_UNCERTAINTY: (
         "Without scatter in the table, lucky outliers cannot be told from good points.",
         "Measure each cell more than once and keep the standard deviation.",
+    ),
+    CaveatKind.OTHER_GPUS_LEFT_OUT: (
+        "The iteration is that of one GPU; others may work more, and wait for each other.",
+        "Import each GPU, and give GPUs that exchange data the same clocks.",
     ),
     CaveatKind.OTHER_PROCESS_ON_GPU: (
         "Another process drew power and took time on the same GPU.",
@@ -229,9 +253,17 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
         "The figures come from a physics model, not from hardware.",
         "Repeat the run on the GPU in question.",
     ),
+    CaveatKind.STREAMS_MERGED: (
+        "Kernels that ran at the same time share one clock, so they are planned as one.",
+        "Nothing to mend: a region is measured and set as a whole.",
+    ),
     CaveatKind.THERMALLY_THROTTLED: (
         "Heat lowered the clock, so the cell says more about the cooling than the setting.",
         "Improve cooling or lower the power limit.",
+    ),
+    CaveatKind.TRACE_INCOMPLETE: (
+        "The profile lacks part of what ran, so times and FLOPs may be too low.",
+        "Profile again: a warm-up step, record_shapes=True, larger buffers.",
     ),
     CaveatKind.TRANSITIONS_ASSUMED: (
         "What a change of clocks costs differs between GPUs, drivers and clocks.",
@@ -244,6 +276,10 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     CaveatKind.UNCALIBRATED: (
         "This virtual device was never fitted to measurements.",
         "Use a calibrated device (rtx3080ti, a100-sxm) or real hardware.",
+    ),
+    CaveatKind.WORK_ESTIMATED: (
+        "What these kernels compute and move was guessed from their names and times.",
+        "Profile with record_shapes=True, or count with Nsight Compute.",
     ),
     CaveatKind.WORKLOAD_ASSUMED: (
         "What changes of clocks cost hangs on which kernel follows which, and how often.",

@@ -8,7 +8,7 @@ from enum import StrEnum
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.transition import TransitionModel
-from joulewise.domain.workload import Pass
+from joulewise.domain.workload import IterationSize, Pass
 
 
 class Objective(StrEnum):
@@ -108,7 +108,8 @@ class Plan:
     `remeasured_sha256` the cells measured afresh that the promise stands on, if there are any.
 
     `requests` is the plan as it is carried out, in order of launches: empty where one point
-    serves the whole iteration. `time_s` and `energy_j` include the changes where the request
+    serves the whole iteration. `size` is what an iteration of the job does, where the workload
+    says. `time_s` and `energy_j` include the changes where the request
     has a transition model; `transition_time_s` and `transition_energy_j` are their part of it.
     """
 
@@ -132,6 +133,7 @@ class Plan:
     requests: tuple[PlannedRequest, ...] = ()
     transition_time_s: float = 0.0
     transition_energy_j: float = 0.0
+    size: IterationSize | None = None
     caveats: tuple[Caveat, ...] = ()
 
 

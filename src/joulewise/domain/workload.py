@@ -6,21 +6,24 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
+from joulewise.domain.caveats import Caveat
+from joulewise.domain.passes import Pass
+from joulewise.domain.trace import IterationTrace
 
-class Pass(StrEnum):
-    """The part of a training iteration that a launch belongs to."""
-
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    OPTIMIZER = "optimizer"
-    COMMUNICATION = "communication"
+__all__ = ["Dtype", "IterationSize", "KernelKind", "KernelWork", "Launch", "Pass", "Workload"]
 
 
 class KernelKind(StrEnum):
-    """Matrix kernels overlap computing and memory traffic otherwise than the rest do."""
+    """Matrix kernels overlap computing and memory traffic otherwise than the rest do.
+
+    A collective moves data between GPUs and mostly waits for the link. A gap is no kernel: the
+    GPU waits for its host with the clocks up. Both are time that no clock shortens.
+    """
 
     GEMM = "gemm"
     OTHER = "other"
+    COLLECTIVE = "collective"
+    GAP = "gap"
 
 
 class Dtype(StrEnum):
@@ -50,6 +53,8 @@ class KernelWork:
     rate that the kernel reaches; the activities scale the device's switching energy per unit
     of that work (1 = the device's typical kernel); `clock_offset_ratio` is how far off the
     board power lies to which the regulator steers the clock for this kernel (0 = not at all).
+    `wait_s` is time that no clock shortens and that the work overlaps with: a collective's
+    time on the link, a gap in which the GPU waits for its host.
     """
 
     kernel: str
@@ -62,15 +67,42 @@ class KernelWork:
     core_activity_ratio: float
     memory_activity_ratio: float
     clock_offset_ratio: float = 0.0
+    wait_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationSize:
+    """What one iteration of the whole job does, over all its GPUs; `None` where unknown.
+
+    `model_flop_count` is what the model's arithmetic takes, without anything computed twice
+    (Chowdhery et al., PaLM, arXiv 2204.02311, appendix B); `kernel_flop_count` is what the
+    kernels compute, recomputation included. `dtype` is the number format of the matrices.
+    `node_gpu_count` is how many of the GPUs share one node.
+    """
+
+    gpu_count: int = 1
+    node_gpu_count: int | None = None
+    token_count: int | None = None
+    parameter_count: int | None = None
+    model_flop_count: float | None = None
+    kernel_flop_count: float | None = None
+    dtype: Dtype | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """An iteration as an ordered sequence of launches; `works` is empty where unknown."""
+    """An iteration as an ordered sequence of launches; `works` is empty where unknown.
+
+    `trace` is what a profiler saw of the iteration, where it was imported: there launches that
+    ran at the same time are one launch of a region here, and gaps are launches too.
+    """
 
     name: str
     launches: tuple[Launch, ...]
     works: tuple[KernelWork, ...] = ()
+    size: IterationSize | None = None
+    trace: IterationTrace | None = None
+    caveats: tuple[Caveat, ...] = ()
 
     @property
     def kernels(self) -> tuple[str, ...]:

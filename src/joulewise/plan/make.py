@@ -87,9 +87,11 @@ def plan_from_choice(
         requests=requests,
         transition_time_s=transition_time_s,
         transition_energy_j=transition_energy_j,
+        size=workload.size if workload else None,
         caveats=first_of_each_kind(
             *caveats,
             *sweep.caveats,
+            *(workload.caveats if workload else ()),
             *_of_plan(sweep, solution),
             *plan_change_doubts(sweep, launch_points, solution.request.transition),
             *(workload_doubts(workload) if solution.request.transition and requests else ()),

@@ -28,7 +28,7 @@ __all__ = [
 
 Caveats = Sequence[Mapping[str, object]]
 
-_LATER_FIELDS = ("requests", "transition_time_s", "transition_energy_j")
+_LATER_FIELDS = ("size", "requests", "transition_time_s", "transition_energy_j")
 _LATER_REQUEST_FIELDS = ("transition", "max_region_count")
 _PLANNED = (Status.OPTIMAL, Status.FEASIBLE, Status.NO_GAIN)
 _PLAN_AMOUNTS = ("time_s", "energy_j", "baseline_time_s", "baseline_energy_j", "slowdown_ratio")
@@ -64,7 +64,7 @@ def write_plan(plan: Plan, path: Path) -> None:
 def plan_sha256(plan: Plan) -> str:
     """Hash of what a plan says, as hexadecimal text; independent of the file's layout.
 
-    What is said of transitions, and advice of a caveat's own, counts where something is said, so
+    What is said of transitions, the size of the job, and advice of a caveat's own, counts where something is said, so
     that a plan from before there was any keeps its name.
     """
     fields = to_builtins(plan)

@@ -1,0 +1,1 @@
+"""Transformers built from their shape: kernels, FLOPs, bytes, collectives."""
