@@ -64,8 +64,8 @@ def write_plan(plan: Plan, path: Path) -> None:
 def plan_sha256(plan: Plan) -> str:
     """Hash of what a plan says, as hexadecimal text; independent of the file's layout.
 
-    What is said of transitions, the size of the job, and advice of a caveat's own, counts where something is said, so
-    that a plan from before there was any keeps its name.
+    What is said of transitions and of the job's size, and advice of a caveat's own, counts where
+    something is said, so that a plan from before there was any keeps its name.
     """
     fields = to_builtins(plan)
     request = dict(cast("Mapping[str, object]", fields["request"]))
