@@ -230,6 +230,7 @@ def _load(timing: FloatArray, core_w_per_ghz: FloatArray, traffic_w: FloatArray)
         memory_j=traffic_w * traffic_s,
         set_point_ratio=np.ones_like(cycles),
         overlap_exponent_ratio=1 + beyond,
+        wait_s=np.zeros_like(cycles),
     )
 
 

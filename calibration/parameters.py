@@ -168,4 +168,5 @@ def load_of(spec: GpuSpec, per_kernel: FloatArray, is_gemm: BoolArray) -> Kernel
         overlap_exponent_ratio=np.where(
             is_gemm, spec.gemm_overlap_exponent_ratio, spec.other_overlap_exponent_ratio
         ),
+        wait_s=np.zeros_like(cycles),
     )

@@ -84,7 +84,7 @@ def library_of(path: Path) -> ctypes.CDLL:
 
 
 @pytest.mark.parametrize("value", [-1.0, math.inf, math.nan, 1e300])
-@pytest.mark.parametrize("field", ["compute_cycle_count", "memory_bytes", "core_j"])
+@pytest.mark.parametrize("field", ["compute_cycle_count", "memory_bytes", "core_j", "wait_s"])
 def test_a_kernel_beyond_all_bounds_is_refused(
     driver: FakeDriver, field: str, value: float
 ) -> None:

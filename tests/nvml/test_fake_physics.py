@@ -22,7 +22,9 @@ CLOSE = 1e-9
 IDLE = 2**32 - 1
 
 
-def work_of(kind: KernelKind, flop_count: float, traffic_bytes: float, busy: float) -> KernelWork:
+def work_of(
+    kind: KernelKind, flop_count: float, traffic_bytes: float, busy: float, wait_s: float = 0.0
+) -> KernelWork:
     return KernelWork(
         kernel="any",
         kind=kind,
@@ -34,6 +36,7 @@ def work_of(kind: KernelKind, flop_count: float, traffic_bytes: float, busy: flo
         core_activity_ratio=busy,
         memory_activity_ratio=1.0 - 0.5 * busy,
         clock_offset_ratio=0.05 * (busy - 0.5),
+        wait_s=wait_s,
     )
 
 
@@ -44,6 +47,11 @@ WORKS = st.builds(
     st.floats(1e4, 1e11),
     st.floats(0.05, 1.0),
 )
+WAITS = st.floats(1e-7, 0.1)
+# Beside work, and alone.
+WAITING = st.builds(
+    lambda work, wait_s: dataclasses.replace(work, wait_s=wait_s), WORKS, WAITS
+) | st.builds(lambda wait_s: work_of(KernelKind.GAP, 0.0, 0.0, 0.5, wait_s), WAITS)
 
 
 def kernel_of(spec: GpuSpec, work: KernelWork) -> FakeKernel:
@@ -67,7 +75,7 @@ def test_steady_states_are_those_of_the_virtual_gpu(make_driver: DriverMaker, na
     driver, spec = make_driver(name), preset(name)
 
     @settings(max_examples=80, deadline=None)
-    @given(work=WORKS, point=points_of(spec))
+    @given(work=WORKS | WAITING, point=points_of(spec))
     def check(work: KernelWork, point: OperatingPoint) -> None:
         table = steady_state(spec, [work], [point])
         seen = driver.steady(0, driver.add_kernel(0, kernel_of(spec, work)), point)

@@ -132,9 +132,9 @@ static void work(device_t *device, operation_t *operation, int64_t duration_ps, 
   warm(device, &law, duration_s, decay);
   double cycles = operation->sm_ghz * 1e9 * duration_s;
   device->sm_cycles += cycles;
-  device->active_cycles += cycles;
+  device->active_cycles += cycles * operation->busy_ratio;
   device->tensor_cycles += cycles * operation->tensor_ratio;
-  device->busy_s += duration_s;
+  device->busy_s += duration_s * operation->busy_ratio;
   device->dram_s += duration_s * operation->dram_ratio;
   spend(device, operation->reasons, duration_ps);
   device->now_ps += duration_ps;

@@ -12,6 +12,7 @@ typedef struct {
   double sm_ghz;
   unsigned sm_clock_mhz, mem_clock_mhz; /* as listed */
   unsigned reasons;
+  double busy_ratio; /* 0 in a gap between kernels */
   double tensor_ratio, dram_ratio;
   int64_t decay_ps; /* a duration, and what is left to warm after it: 1 - exp(-t/tau) */
   double decay;

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define FAKENVML_ABI 2
+#define FAKENVML_ABI 3
 #define FAKENVML_IDLE UINT32_MAX /* for fakenvml_steady: no kernel, clocks at rest */
 
 /* One kernel as one device feels it: joulewise.simulator.physics.KernelLoad, one row. */
@@ -20,6 +20,7 @@ typedef struct {
   double core_j, memory_j;      /* of a launch, at the voltage floor and the top memory clock */
   double set_point_ratio;
   double overlap_exponent_ratio;
+  double wait_s;                /* no clock shortens it; all there is of a gap between kernels */
 } fakenvml_kernel_t;
 
 /* Launches of one kernel in a row; a program of steps runs over and over. */

@@ -20,6 +20,7 @@
 #define MOST_BYTES 1e16
 #define MOST_J 1e9
 #define MOST_RATIO 100.0
+#define MOST_WAIT_S 1e4
 #define MOST_MHZ 1e6
 #define MOST_W 1e6
 
@@ -94,8 +95,8 @@ static int is_kernel(const fakenvml_kernel_t *kernel) {
          is_within(kernel->memory_bytes, MOST_BYTES) && is_within(kernel->core_j, MOST_J) &&
          is_within(kernel->memory_j, MOST_J) && is_within(kernel->set_point_ratio, MOST_RATIO) &&
          is_within(kernel->overlap_exponent_ratio, MOST_RATIO) && kernel->set_point_ratio > 0 &&
-         kernel->overlap_exponent_ratio > 0 &&
-         (kernel->compute_cycle_count > 0 || kernel->memory_bytes > 0);
+         kernel->overlap_exponent_ratio > 0 && is_within(kernel->wait_s, MOST_WAIT_S) &&
+         (kernel->compute_cycle_count > 0 || kernel->memory_bytes > 0 || kernel->wait_s > 0);
 }
 
 HARNESS int fakenvml_add_kernel(unsigned index, const fakenvml_kernel_t *kernel, uint32_t *id) {

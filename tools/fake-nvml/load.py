@@ -29,6 +29,7 @@ class Kernel(ctypes.Structure):
         ("memory_j", ctypes.c_double),
         ("set_point_ratio", ctypes.c_double),
         ("overlap_exponent_ratio", ctypes.c_double),
+        ("wait_s", ctypes.c_double),
     ]
 
 
@@ -52,8 +53,8 @@ class Progress(ctypes.Structure):
 
 
 # Cycles in 1e9, bytes and joules: half a millisecond to two for a launch.
-COMPUTE_BOUND = Kernel(0.001, 1e8, 0.08, 0.01, 1.0, 4.0)
-MEMORY_BOUND = Kernel(0.0003, 2e9, 0.05, 0.1, 1.0, 4.0)
+COMPUTE_BOUND = Kernel(0.001, 1e8, 0.08, 0.01, 1.0, 4.0, 0.0)
+MEMORY_BOUND = Kernel(0.0003, 2e9, 0.05, 0.1, 1.0, 4.0, 0.0)
 
 
 def main() -> int:

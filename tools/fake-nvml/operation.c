@@ -71,6 +71,7 @@ static operation_t running_operation(const profile_t *profile, const fakenvml_ke
       .sm_clock_mhz = clocks_listed_at(profile, steady.sm_clock_ghz * 1000.0),
       .mem_clock_mhz = memory->clock_mhz,
       .reasons = reasons,
+      .busy_ratio = physics_is_launched(kernel) ? 1.0 : 0.0,
       .tensor_ratio = steady.compute_s / steady.time_s,
       .dram_ratio = steady.traffic_s / steady.time_s * memory->bandwidth_bytes_per_s /
                     top->bandwidth_bytes_per_s,

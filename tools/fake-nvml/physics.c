@@ -40,6 +40,19 @@ double physics_voltage(const profile_t *p, double clock_ghz, int is_auto, double
   return 1.0 + (linear + curve * above) * above + ramp * extra;
 }
 
+/* Time of both together, and by which share of a change of the first it changes. */
+static double overlapped(double one_s, double other_s, double exponent, double *share) {
+  double longer = fmax(one_s, other_s), shorter = fmin(one_s, other_s);
+  double minor = longer > 0 ? pow(shorter / longer, exponent) : 0.0;
+  *share = (one_s >= other_s ? 1.0 : minor) / (1.0 + minor);
+  return longer * pow(1.0 + minor, 1.0 / exponent);
+}
+
+/* Nobody launches a gap between kernels, where nothing is computed or moved. */
+int physics_is_launched(const fakenvml_kernel_t *kernel) {
+  return kernel->compute_cycle_count > 0 || kernel->memory_bytes > 0;
+}
+
 /* Time, power and its slope (W per GHz) at one clock. */
 static void evaluate(const profile_t *profile, const fakenvml_kernel_t *kernel,
                      const condition_t *condition, double clock_ghz, steady_t *steady,
@@ -48,12 +61,11 @@ static void evaluate(const profile_t *profile, const fakenvml_kernel_t *kernel,
   double exponent = kernel->overlap_exponent_ratio;
   double compute_s = kernel->compute_cycle_count / clock_ghz;
   double traffic_s = kernel->memory_bytes / memory->bandwidth_bytes_per_s;
-  double longer = fmax(compute_s, traffic_s), shorter = fmin(compute_s, traffic_s);
-  double minor = longer > 0 ? pow(shorter / longer, exponent) : 0.0;
-  double time_s = longer * pow(1.0 + minor, 1.0 / exponent);
-  double computing = (compute_s >= traffic_s ? 1.0 : minor) / (1.0 + minor);
-  double time_slope = -time_s * computing / clock_ghz;
-  double whole_s = time_s + profile->launch_s;
+  double computing, working;
+  double work_s = overlapped(compute_s, traffic_s, exponent, &computing);
+  double time_s = overlapped(work_s, kernel->wait_s, exponent, &working);
+  double time_slope = -time_s * computing * working / clock_ghz;
+  double whole_s = time_s + (physics_is_launched(kernel) ? profile->launch_s : 0.0);
   double voltage_slope;
   double voltage = physics_voltage(profile, clock_ghz, condition->is_auto, &voltage_slope);
   double square = voltage * voltage, square_slope = 2.0 * voltage * voltage_slope;

@@ -25,6 +25,7 @@ condition_t physics_condition(const profile_t *profile, double sm_mhz, unsigned 
                               int is_auto, double limit_w);
 steady_t physics_steady(const profile_t *profile, const fakenvml_kernel_t *kernel,
                         const condition_t *condition);
+int physics_is_launched(const fakenvml_kernel_t *kernel);
 double physics_idle_w(const profile_t *profile, double sm_mhz, unsigned memory_state);
 double physics_voltage(const profile_t *profile, double clock_ghz, int is_auto, double *slope);
 

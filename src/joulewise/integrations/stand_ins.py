@@ -3,8 +3,10 @@
 A workload says how much a kernel computes and moves, not how it is written. What runs in its
 place is a batch of matrix products of its arithmetic, or a pass over a long vector that reads
 each element, computes on it and writes it. Counts of operations and of bytes both agree with
-the work's, within `AGREEMENT_RATIO`; less than one operation on a thousand bytes moved is as
-good as none, for the traffic takes hundreds of times as long, and nothing is computed then.
+the work's, within `AGREEMENT_RATIO` or one element; less than one operation on a thousand bytes
+moved is as good as none, for the traffic takes hundreds of times as long, and nothing is computed
+then. What waits, for a link or for the host, waits here too, beside the work that it has: see
+`torch_launches.paced`. Where all is waiting, nothing stands in.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ _MOST_PRODUCTS_COUNT = 2**20
 _FLOPS_PER_DEGREE_COUNT = 3
 _HIGHEST_DEGREE_COUNT = 64
 _NEGLIGIBLE_PART_RATIO = 0.001
+# Operations or bytes that no wait for a link or a host is too short for.
+_LEAST_BESIDE_WAIT_COUNT = 1024
 # No GPU does as much within a day; sides and counts beyond it are no integers of a tensor.
 _MOST_COUNT = 1e24
 
@@ -108,7 +112,22 @@ class StreamStandIn:
         return 2.0 * self.element_bytes * sum(part.element_count for part in self.parts)
 
 
-StandIn = MatrixStandIn | StreamStandIn
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoStandIn:
+    """Nothing: the GPU waits."""
+
+    @property
+    def flop_count(self) -> float:
+        """None."""
+        return 0.0
+
+    @property
+    def traffic_bytes(self) -> float:
+        """None."""
+        return 0.0
+
+
+StandIn = MatrixStandIn | StreamStandIn | NoStandIn
 
 
 def stand_in(work: KernelWork) -> StandIn:
@@ -122,8 +141,10 @@ def stand_in(work: KernelWork) -> StandIn:
     flops_per_element = 2.0 * element_bytes * work.flop_count / max(work.traffic_bytes, 1.0)
     if max(work.flop_count, work.traffic_bytes) > _MOST_COUNT:
         return _agreeing(None, work)
+    if work.wait_s > 0 and max(work.flop_count, work.traffic_bytes) < _LEAST_BESIDE_WAIT_COUNT:
+        return NoStandIn()
     highest = _FLOPS_PER_DEGREE_COUNT * (_HIGHEST_DEGREE_COUNT - 1)
-    if work.kind is KernelKind.OTHER and flops_per_element <= highest:
+    if work.kind is not KernelKind.GEMM and flops_per_element <= highest:
         return _agreeing(_stream(work, flops_per_element), work)
     if work.dtype not in _ELEMENT_BYTES:
         raise NotSupported(
@@ -151,8 +172,23 @@ def _apart_ratio(value: float, wanted: float) -> float:
     return abs(value / wanted - 1.0)
 
 
+def _is_within_an_element(one: StreamStandIn, work: KernelWork) -> bool:
+    """Whether bytes and operations are those of the work but for one element of the pass."""
+    flops = max((part.flop_per_element_count for part in one.parts), default=0)
+    flops_apart = abs(one.flop_count - work.flop_count)
+    bytes_apart = abs(one.traffic_bytes - work.traffic_bytes)
+    most_flops_apart = flops + _FLOPS_PER_DEGREE_COUNT
+    return bytes_apart <= 2.0 * one.element_bytes and flops_apart <= most_flops_apart
+
+
+def _agrees(one: StandIn, work: KernelWork) -> bool:
+    if disagreement_ratio(one, work) <= AGREEMENT_RATIO:
+        return True
+    return isinstance(one, StreamStandIn) and _is_within_an_element(one, work)
+
+
 def _agreeing(one: StandIn | None, work: KernelWork) -> StandIn:
-    if one is None or disagreement_ratio(one, work) > AGREEMENT_RATIO:
+    if one is None or not _agrees(one, work):
         raise InputError(
             f"nothing that can run in place of kernel {work.kernel!r} takes "
             f"{work.flop_count:.3g} operations and moves {work.traffic_bytes:.3g} bytes",

@@ -9,8 +9,15 @@ from functools import partial
 from itertools import cycle
 from typing import TYPE_CHECKING
 
+from joulewise.domain.ports import Timer
 from joulewise.domain.workload import Dtype
-from joulewise.integrations.stand_ins import MatrixStandIn, StandIn, StreamPart, StreamStandIn
+from joulewise.integrations.stand_ins import (
+    MatrixStandIn,
+    NoStandIn,
+    StandIn,
+    StreamPart,
+    StreamStandIn,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +34,8 @@ def copies_of(one: StandIn, cache_bytes: int) -> int:
     A work's bytes are those that reach memory; on one set alone, what fits into the cache would
     stay there. Kernels that move less than a two-thousandth of that stay there all the same.
     """
+    if not one.traffic_bytes:
+        return 1
     copies = math.ceil(_CACHES_COUNT * cache_bytes / one.traffic_bytes)
     return min(max(1, copies), _MOST_COPIES_COUNT)
 
@@ -37,12 +46,40 @@ def launch_of(one: StandIn, device: torch.device, copy_count: int = 1) -> Callab
     They hold normal random numbers: power hangs on what the bits do, and zeros draw little.
     Results go to tensors that are there already, so that nothing is allocated meanwhile.
     """
+    if isinstance(one, NoStandIn):
+        return _touch(device)
     if isinstance(one, MatrixStandIn):
         return _product(one, device, copy_count)
     steps = [_stream_part(part, one, device, copy_count) for part in one.parts]
     if len(steps) == 1:
         return steps[0]
     return partial(_in_turn, steps)
+
+
+def paced(launch: Callable[[], None], period_s: float, timer: Timer) -> Callable[[], None]:
+    """Launches, and has the host wait until so long after the last launch was due.
+
+    The GPU does its work meanwhile, if it has any, and then waits with its clocks up, as it does
+    for a link to other GPUs or for a host that has not launched the next kernel yet. One
+    launch takes what work or wait takes longer. Moments are due one period apart, so that a
+    host that wakes up late once makes up for it. Nothing waits where the period is zero.
+
+    No graph holds a wait: launches that wait are queued one by one, or batch by batch.
+    """
+    if period_s <= 0:
+        return launch
+    due_s: float | None = None
+
+    def launch_and_wait() -> None:
+        nonlocal due_s
+        now_s = timer.now_s()
+        # After a pause, or where work takes longer than the wait, there is nothing to catch up.
+        is_behind = due_s is None or now_s > due_s + period_s
+        due_s = (now_s if is_behind or due_s is None else due_s) + period_s
+        launch()
+        timer.sleep(due_s - timer.now_s())
+
+    return launch_and_wait
 
 
 @contextmanager
@@ -57,6 +94,18 @@ def arithmetic_of(one: StandIn) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def _touch(device: torch.device) -> Callable[[], None]:
+    """One element is changed: next to nothing, but a GPU that never works lets its clocks fall."""
+    import torch  # noqa: PLC0415
+
+    element = torch.zeros(1, device=device)
+
+    def touch() -> None:
+        element.add_(1.0)
+
+    return touch
 
 
 def _product(one: MatrixStandIn, device: torch.device, copy_count: int) -> Callable[[], None]:

@@ -1,5 +1,11 @@
 """Kernels of a workload on a real GPU, by stand-ins that PyTorch runs.
 
+A kernel that waits, for a link or as a gap for the host, is launched no oftener than its wait
+allows, and the GPU idles in between: its time is the longer of work and wait, where the virtual
+GPUs join both smoothly. Waits shorter than a batch are held together: so many launches at once,
+then as many waits in a row. What a link itself draws, and what kernels that poll it draw, is not
+in it.
+
 Not yet run on a GPU: none was at hand when this was written. On the CPU the same code runs in
 the tests.
 """
@@ -27,9 +33,9 @@ from joulewise.domain.workload import KernelWork, Workload
 from joulewise.integrations.cuda_driver import CudaDriver
 from joulewise.integrations.cuda_tracer import CudaTracer, SmClock
 from joulewise.integrations.feeder import Feeder
-from joulewise.integrations.stand_ins import StandIn, stand_in
+from joulewise.integrations.stand_ins import NoStandIn, StandIn, stand_in
 from joulewise.integrations.torch_lanes import CpuLane, CudaLane
-from joulewise.integrations.torch_launches import arithmetic_of, copies_of, launch_of
+from joulewise.integrations.torch_launches import arithmetic_of, copies_of, launch_of, paced
 
 if TYPE_CHECKING:
     import torch
@@ -92,6 +98,7 @@ class TorchRunner:
         Raises InputError and NotSupported where there is no stand-in for a kernel.
         """
         self._stand_ins = {work.kernel: stand_in(work) for work in works}
+        self._waits_s = {work.kernel: work.wait_s for work in works}
         self._lane = lane
         self._timer = timer
         self._is_running = False
@@ -114,7 +121,8 @@ class TorchRunner:
         """
         times_s = []
         with self._alone(kernel) as one, arithmetic_of(one), _failures_of(kernel, one):
-            launch = launch_of(one, self._lane.device)
+            bare = launch_of(one, self._lane.device)
+            launch = paced(bare, self._waits_s[kernel], self._timer)
             with self._lane.entered():
                 launch()
                 self._lane.finish()
@@ -140,8 +148,26 @@ class TorchRunner:
         """The last kernel's is kept, so that it can be switched on and off quickly."""
         if self._ready is None or self._ready[0] != kernel:
             self._ready = None
-            self._ready = kernel, _prepared(self._lane, one, kernel)
+            self._ready = kernel, self._prepared(kernel, one)
         return self._ready[1]
+
+    def _prepared(self, kernel: str, one: StandIn) -> _Batch:
+        """A batch of launches, warm; each set of tensors comes equally often."""
+        lane, wait_s = self._lane, self._waits_s[kernel]
+        with _failures_of(kernel, one):
+            copy_count = copies_of(one, lane.cache_bytes)
+            if wait_s > 0:
+                # A batch of long waits must not last for ever; beside them the cache is nothing.
+                copy_count = min(copy_count, math.ceil(_BATCH_S / wait_s))
+            with lane.entered():
+                launch = launch_of(one, lane.device, copy_count)
+                launch()
+                time_s = max(_trial_s(lane, launch), wait_s, _BATCH_S / _MOST_LAUNCHES_COUNT)
+            launch_count = copy_count * math.ceil(_BATCH_S / time_s / copy_count)
+            # Where nothing stands in, one touch keeps the GPU awake; more would be work.
+            repeat_count = 1 if isinstance(one, NoStandIn) else launch_count
+            run = paced(lane.repeated(launch, repeat_count), launch_count * wait_s, self._timer)
+            return _Batch(run=run, launch_count=launch_count)
 
     @contextmanager
     def _alone(self, kernel: str) -> Iterator[StandIn]:
@@ -281,25 +307,17 @@ def _driver_or_none(uuid: str) -> CudaDriver | None:
         return None
 
 
-def _prepared(lane: TorchLane, one: StandIn, kernel: str) -> _Batch:
-    """A batch of launches, warm; each set of tensors comes equally often."""
-    with _failures_of(kernel, one):
-        copy_count = copies_of(one, lane.cache_bytes)
-        with lane.entered():
-            launch = launch_of(one, lane.device, copy_count)
-            launch()
-            first = lane.mark()
-            for _ in range(_TRIAL_COUNT):
-                launch()
-            last = lane.mark()
-            lane.wait(last)
-            time_s = max(
-                lane.elapsed_s(first, last) / _TRIAL_COUNT, _BATCH_S / _MOST_LAUNCHES_COUNT
-            )
-            lane.forget(first)
-            lane.forget(last)
-        launch_count = copy_count * math.ceil(_BATCH_S / time_s / copy_count)
-        return _Batch(run=lane.repeated(launch, launch_count), launch_count=launch_count)
+def _trial_s(lane: TorchLane, launch: Callable[[], None]) -> float:
+    """Time of a launch, roughly."""
+    first = lane.mark()
+    for _ in range(_TRIAL_COUNT):
+        launch()
+    last = lane.mark()
+    lane.wait(last)
+    time_s = lane.elapsed_s(first, last) / _TRIAL_COUNT
+    lane.forget(first)
+    lane.forget(last)
+    return time_s
 
 
 @contextmanager

@@ -17,6 +17,7 @@ class KernelStruct(ctypes.Structure):
         ("memory_j", ctypes.c_double),
         ("set_point_ratio", ctypes.c_double),
         ("overlap_exponent_ratio", ctypes.c_double),
+        ("wait_s", ctypes.c_double),
     ]
 
 

@@ -92,6 +92,7 @@ class FakeBoard:
                     memory_j=float(load.memory_j[row]),
                     set_point_ratio=float(load.set_point_ratio[row]),
                     overlap_exponent_ratio=float(load.overlap_exponent_ratio[row]),
+                    wait_s=float(load.wait_s[row]),
                 ),
             )
             for row, work in enumerate(works)

@@ -38,7 +38,7 @@ from joulewise.simulator.fake_binding import (
 LIBRARY_NAME: Final = "libnvidia-ml.so.1"
 """What clients of NVML load."""
 
-_ABI = 2
+_ABI = 3
 _NS_PER_S = 1e9
 # A duration is rounded up to whole nanoseconds, but for what its binary form is off by.
 _SLACK_NS = 1e-6
@@ -65,6 +65,7 @@ class FakeKernel:
     memory_j: float
     set_point_ratio: float
     overlap_exponent_ratio: float
+    wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,9 @@
 
 The model (clocks in GHz inside this module):
 
-* time: `t = launch + ((a/f)^p + (b/B)^p)^(1/p)`, a smooth maximum of computing at SM clock f
-  and traffic b at bandwidth B of the memory clock; a/f stands for caches and interconnect too;
+* time: `t = launch + ((a/f)^p + (b/B)^p + w^p)^(1/p)`, a smooth maximum of computing at SM clock
+  f, traffic b at bandwidth B of the memory clock and a wait w that no clock shortens; a/f stands
+  for caches and interconnect too. What only waits is no kernel, and nobody launches it: `t = w`;
 * voltage above its floor: `V = 1 + v1 x + v2 x^2`, x = softplus(f - knee); while the memory
   clock is left to the driver, a second ramp adds to it;
 * power: `P = base + standby + c V^2 f + (C a V^2 + e b)/t`;
@@ -61,7 +62,8 @@ class KernelLoad:
 
     `compute_cycle_count` is in units of 1e9 cycles (seconds x GHz); `memory_bytes` is the
     traffic at full bandwidth that would take as long; the energies are those of one launch at
-    the voltage floor and at the top memory clock.
+    the voltage floor and at the top memory clock. `wait_s` is time that the work overlaps with
+    and no clock shortens: on a link between GPUs, or until the host has more to do.
     """
 
     compute_cycle_count: FloatArray
@@ -70,6 +72,7 @@ class KernelLoad:
     memory_j: FloatArray
     set_point_ratio: FloatArray
     overlap_exponent_ratio: FloatArray
+    wait_s: FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,6 +82,8 @@ class _Cells:
     target: FloatArray
     cycles: FloatArray
     traffic_s: FloatArray
+    wait_s: FloatArray
+    launch_s: FloatArray
     exponent: FloatArray
     core_j: FloatArray
     memory_j: FloatArray
@@ -91,6 +96,8 @@ class _Cells:
             target=self.target[chosen],
             cycles=self.cycles[chosen],
             traffic_s=self.traffic_s[chosen],
+            wait_s=self.wait_s[chosen],
+            launch_s=self.launch_s[chosen],
             exponent=self.exponent[chosen],
             core_j=self.core_j[chosen],
             memory_j=self.memory_j[chosen],
@@ -137,6 +144,7 @@ def kernel_load(spec: GpuSpec, works: Sequence[KernelWork]) -> KernelLoad:
         * traffic,
         set_point_ratio=1.0 + _column(work.clock_offset_ratio for work in works),
         overlap_exponent_ratio=_column(spec.overlap_exponent_ratio(work.kind) for work in works),
+        wait_s=_column(work.wait_s for work in works),
     )
 
 
@@ -151,14 +159,14 @@ def steady_state_of_load(
     # Many set clocks end in the same condition (above the chip's own maximum, say).
     distinct, which = np.unique(point_conditions(spec, points), axis=0, return_inverse=True)
     shape = (len(load.core_j), len(distinct))
-    cells = _cells(load, distinct, leakage_w)
+    cells = _cells(spec, load, distinct, leakage_w)
     clock, capped = _regulate(spec, cells)
     time_s, power_w, _ = _evaluate(spec, cells, clock)
     columns = which.reshape(-1)
     held = (clock.reshape(shape) * _MHZ_PER_GHZ)[:, columns]
     not_held = np.array([_is_above_ceiling(spec, point) for point in points], dtype=np.bool_)
     return SteadyTable(
-        time_s=(time_s + spec.launch_s).reshape(shape)[:, columns],
+        time_s=(time_s + cells.launch_s).reshape(shape)[:, columns],
         power_w=power_w.reshape(shape)[:, columns],
         sm_clock_held_mhz=held,
         is_power_capped=capped.reshape(shape)[:, columns],
@@ -236,9 +244,10 @@ def _is_above_ceiling(spec: GpuSpec, point: OperatingPoint) -> bool:
     return point.sm_clock_mhz > ceiling_mhz + _HELD_WITHIN_MHZ
 
 
-def _cells(load: KernelLoad, conditions: FloatArray, leakage_w: float) -> _Cells:
+def _cells(spec: GpuSpec, load: KernelLoad, conditions: FloatArray, leakage_w: float) -> _Cells:
     shape = (len(load.core_j), len(conditions))
     target, bandwidth, energy, fixed_w, auto, set_point_w = conditions.T
+    is_launched = (load.compute_cycle_count > 0) | (load.memory_bytes > 0)
 
     def by_kernel(column: FloatArray) -> FloatArray:
         return np.repeat(column, shape[1])
@@ -250,6 +259,8 @@ def _cells(load: KernelLoad, conditions: FloatArray, leakage_w: float) -> _Cells
         target=by_point(target),
         cycles=by_kernel(load.compute_cycle_count),
         traffic_s=(load.memory_bytes[:, None] / bandwidth).ravel(),
+        wait_s=by_kernel(load.wait_s),
+        launch_s=by_kernel(np.where(is_launched, spec.launch_s, 0.0)),
         exponent=by_kernel(load.overlap_exponent_ratio),
         core_j=by_kernel(load.core_j),
         memory_j=(load.memory_j[:, None] * energy).ravel(),
@@ -295,13 +306,10 @@ def _evaluate(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Time without launch (s), power (W) and slope of power (W per GHz) at these clocks."""
     compute_s = cells.cycles / clock
-    longer = np.maximum(compute_s, cells.traffic_s)
-    shorter = np.minimum(compute_s, cells.traffic_s)
-    minor = (shorter / longer) ** cells.exponent
-    time_s = longer * (1.0 + minor) ** (1.0 / cells.exponent)
-    computing = np.where(compute_s >= cells.traffic_s, 1.0, minor) / (1.0 + minor)
-    time_slope = -time_s * computing / clock
-    whole_s = time_s + spec.launch_s
+    work_s, computing = _overlapped(compute_s, cells.traffic_s, cells.exponent)
+    time_s, working = _overlapped(work_s, cells.wait_s, cells.exponent)
+    time_slope = -time_s * computing * working / clock
+    whole_s = time_s + cells.launch_s
     voltage, voltage_slope = _voltage(spec, clock, cells.auto)
     square, square_slope = voltage**2, 2.0 * voltage * voltage_slope
     tree = spec.clock_tree_w_per_ghz
@@ -312,6 +320,20 @@ def _evaluate(
         + (cells.core_j * square_slope - work_w * time_slope) / whole_s
     )
     return time_s, power_w, slope
+
+
+def _overlapped(
+    one_s: FloatArray, other_s: FloatArray, exponent: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Time of both together (s), and by which share of a change of the first it changes.
+
+    The p-norm of two times; that of three is the norm of the third and the norm of the others.
+    """
+    longer, shorter = np.maximum(one_s, other_s), np.minimum(one_s, other_s)
+    ratio = np.divide(shorter, longer, out=np.zeros_like(longer), where=longer > 0)
+    minor = ratio**exponent
+    both_s = longer * (1.0 + minor) ** (1.0 / exponent)
+    return both_s, np.where(one_s >= other_s, 1.0, minor) / (1.0 + minor)
 
 
 def _voltage(spec: GpuSpec, clock: FloatArray, auto: FloatArray) -> tuple[FloatArray, FloatArray]:
