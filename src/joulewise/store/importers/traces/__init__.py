@@ -1,0 +1,1 @@
+"""Files of profilers become records of what ran."""

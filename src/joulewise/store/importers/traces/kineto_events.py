@@ -1,0 +1,147 @@
+"""What an event of a Kineto trace holds, of all that one may hold.
+
+Source of the names: libkineto's output_json.cpp and torch's profiler_kineto.cpp; names of
+PyTorch before 1.12 ("external id", "Input dims") are known too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import TypeVar
+
+import msgspec
+
+from joulewise.store.importers.traces.json_cursor import WrittenFloat
+
+Identifier = int | str | None
+Number = int | float | None
+
+_NOTHING = msgspec.Raw(b"")
+_NANOSECONDS_PER_MICROSECOND = 1000
+# 146 years; what lies beyond is no time.
+_MOST_NANOSECONDS = 2**62
+_MOST_IDENTIFIER = 2**62
+# Digits of the largest time, and a few of a fraction.
+_LONGEST_TIME = 40
+_DECIMALS = 3
+_IDENTIFIER_DIGITS = 20
+
+Shape = TypeVar("Shape", bound=msgspec.Struct)
+
+
+class Arguments(msgspec.Struct, gc=False):
+    """Of `args`. What may hold anything stays as it was written until it is needed."""
+
+    external_id: Identifier = msgspec.field(name="External id", default=None)
+    old_external_id: Identifier = msgspec.field(name="external id", default=None)
+    correlation: Identifier = None
+    device: Identifier = None
+    stream: Identifier = None
+    grid: msgspec.Raw = _NOTHING
+    block: msgspec.Raw = _NOTHING
+    shared_memory: Number = msgspec.field(name="shared memory", default=None)
+    registers: Number = msgspec.field(name="registers per thread", default=None)
+    graph: Identifier = msgspec.field(name="graph id", default=None)
+    graph_node: Identifier = msgspec.field(name="graph node id", default=None)
+    dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NOTHING)
+    old_dims: msgspec.Raw = msgspec.field(name="Input dims", default=_NOTHING)
+    types: msgspec.Raw = msgspec.field(name="Input type", default=_NOTHING)
+    concrete: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=_NOTHING)
+    sequence: Identifier = msgspec.field(name="Sequence number", default=None)
+    forward_thread: Identifier = msgspec.field(name="Fwd thread id", default=None)
+    collective: str | None = msgspec.field(name="Collective name", default=None)
+    collective_dtype: msgspec.Raw = msgspec.field(name="dtype", default=_NOTHING)
+    sent_count: Identifier = msgspec.field(name="In msg nelems", default=None)
+    received_count: Identifier = msgspec.field(name="Out msg nelems", default=None)
+    group_size: Identifier = msgspec.field(name="Group size", default=None)
+
+
+class KinetoEvent(msgspec.Struct, gc=False):
+    """One event; times are microseconds, `ts` as it was written, for a float is too coarse."""
+
+    ph: str | None = None
+    cat: str | None = None
+    name: str | None = None
+    ts: msgspec.Raw = _NOTHING
+    dur: Number = None
+    pid: Identifier | float = None
+    tid: Identifier | float = None
+    args: Arguments | None = None
+
+
+def lenient_event(value: Mapping[str, object]) -> KinetoEvent:
+    """An event of which some fields hold what they should not; those are as if they were absent."""
+    args = value.get("args")
+    whole = {**value, "args": None}
+    event = _softened(whole, KinetoEvent)
+    event.args = _softened(args, Arguments) if isinstance(args, Mapping) else None
+    return event
+
+
+def nanoseconds(ts: msgspec.Raw) -> int | None:
+    """Whole nanoseconds of a time in microseconds; `None` where it is none.
+
+    A float holds the microseconds since 1970 to a quarter of one only, so the text is read.
+    """
+    text = bytes(ts)
+    whole, _, part = text.partition(b".")
+    if len(part) == _DECIMALS and whole.isdigit() and part.isdigit():
+        return _bounded(int(whole[:_LONGEST_TIME] + part))
+    if len(text) > _LONGEST_TIME:
+        return None
+    try:
+        number = Decimal(text.decode("ascii", "replace").strip('"')) * _NANOSECONDS_PER_MICROSECOND
+    except InvalidOperation:
+        return None
+    if not number.is_finite() or abs(number) > _MOST_NANOSECONDS:
+        return None
+    return round(number)
+
+
+def duration_nanoseconds(dur: Number) -> int | None:
+    """Whole nanoseconds of a duration in microseconds; `None` where it is none."""
+    if dur is None or not 0 <= dur * _NANOSECONDS_PER_MICROSECOND <= _MOST_NANOSECONDS:
+        return None
+    return round(dur * _NANOSECONDS_PER_MICROSECOND)
+
+
+def identifier(value: Identifier | float, absent: int = -1) -> int:
+    """A number that names something; `absent` where there is none."""
+    if isinstance(value, str):
+        is_number = value.isascii() and value.isdigit() and len(value) <= _IDENTIFIER_DIGITS
+        value = int(value) if is_number else None
+    if value is None or isinstance(value, float) or not 0 <= value <= _MOST_IDENTIFIER:
+        return absent
+    return value
+
+
+def _bounded(number: int) -> int | None:
+    return number if number <= _MOST_NANOSECONDS else None
+
+
+def _softened(value: Mapping[str, object], shape: type[Shape]) -> Shape:
+    fields = {}
+    for field in msgspec.structs.fields(shape):
+        if field.encode_name in value:
+            found = _converted(value[field.encode_name], field.type)
+            if found is not None:
+                fields[field.name] = found
+    return shape(**fields)
+
+
+def _converted(value: object, shape: object) -> object:
+    if isinstance(value, str):
+        # Half a surrogate cannot be written to a file again.
+        value = value.encode("utf-8", "replace").decode("utf-8")
+    try:
+        if shape is msgspec.Raw:
+            return msgspec.Raw(_written(value).encode())
+        return msgspec.convert(float(value) if isinstance(value, float) else value, shape)
+    except (msgspec.ValidationError, RecursionError):
+        return None
+
+
+def _written(value: object) -> str:
+    return value.text if isinstance(value, WrittenFloat) else json.dumps(value)

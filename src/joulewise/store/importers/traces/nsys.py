@@ -1,0 +1,256 @@
+"""Files of Nsight Systems: an export to SQLite, or a table of `nsys stats` as CSV."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.errors import InputError
+from joulewise.domain.passes import Pass
+from joulewise.domain.trace import KernelSignature, ProfilerTrace, TracedGpu, TracedStep
+from joulewise.store.files import file_error
+from joulewise.store.importers.traces.launch_totals import NS_PER_S, kernel_totals
+from joulewise.store.importers.traces.nsys_csv import read_nsys_csv
+from joulewise.store.importers.traces.nsys_database import (
+    SQLITE_MAGIC,
+    NsysDatabase,
+    opened_database,
+)
+from joulewise.store.importers.traces.nsys_gpus import read_gpus
+from joulewise.store.importers.traces.nsys_kernels import (
+    GRAPHS,
+    KERNELS,
+    KernelColumns,
+    read_kernels,
+)
+from joulewise.store.importers.traces.nsys_links import (
+    Call,
+    StepRange,
+    Surroundings,
+    read_calls,
+    step_ranges,
+    steps_of,
+    surroundings,
+)
+from joulewise.store.importers.traces.nsys_marks import Mark
+from joulewise.store.importers.traces.nsys_ranges import read_ranges
+
+_HEAD_BYTES = 4096
+_GZIP_MAGIC = b"\x1f\x8b"
+_META = "META_DATA_EXPORT"
+_DIAGNOSTICS = "DIAGNOSTIC_EVENT"
+_NSYS_TABLES = ("StringIds", _META, "TARGET_INFO_SYSTEM_ENV", "NVTX_EVENTS")
+_VERSION_KEYS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
+_LOSS = re.compile(r"\b(?:not all|dropped|lost|discarded|overflow\w*|truncated)\b", re.IGNORECASE)
+_LONGEST_SEEN_COUNT = 200
+# NCCL's and RCCL's own kernels: ncclDevKernel_AllReduce_Sum_bf16_RING_LL and the like.
+_COMMUNICATION = re.compile(r"(?:void )?[nr]ccl", re.IGNORECASE)
+
+
+def read_nsys(path: Path) -> ProfilerTrace:
+    """Read `nsys export --type sqlite`, or CSV of `nsys stats`: a GPU trace or a kernel summary.
+
+    In an export, kernels are linked to the calls that launched them, and by these to NVTX
+    ranges: steps, passes, operations of PyTorch with shapes, NCCL's calls.
+
+    Raises:
+        InputError: anything wrong with the file, another file, or no kernel in it; names the
+            table's row and column.
+    """
+    file = str(path)
+    head = _head(path)
+    if head.startswith(SQLITE_MAGIC):
+        with opened_database(path) as database:
+            return _read_export(database)
+    if not head:
+        raise InputError("the file is empty", file=file, hint="Export it again.")
+    if head.startswith(_GZIP_MAGIC) or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
+        raise InputError(
+            "this looks like a trace of PyTorch's profiler, not a file of Nsight Systems",
+            file=file,
+            hint=f"Run joulewise import kineto {path.name}",
+        )
+    if b"\0" in head:
+        raise InputError(
+            "this is not an export but a binary file",
+            file=file,
+            hint=f"Export it: nsys export --type sqlite {path.name}",
+        )
+    return read_nsys_csv(path)
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as opened:
+            return opened.read(_HEAD_BYTES)
+    except (OSError, ValueError) as error:
+        raise file_error(error, path, doing="read") from error
+
+
+def _read_export(database: NsysDatabase) -> ProfilerTrace:
+    if not any(database.columns(table) for table in (*_NSYS_TABLES, KERNELS, GRAPHS)):
+        raise InputError(
+            "this SQLite file is no export of Nsight Systems",
+            file=database.file,
+            hint="Make one: nsys export --type sqlite FILE.nsys-rep",
+        )
+    launches, caveats = read_kernels(database)
+    if not launches.start:
+        raise InputError(
+            "no GPU kernels are in the export",
+            file=database.file,
+            hint="Profile with nsys profile --trace cuda,nvtx",
+        )
+    calls = read_calls(database, launches)
+    threads, marks = read_ranges(database)
+    around = surroundings(threads, marks, calls)
+    steps = step_ranges(threads, marks)
+    is_graph = [
+        bool(flag) or (call is not None and call.is_graph_launch)
+        for flag, call in zip(launches.is_graph, calls, strict=True)
+    ]
+    return _trace(
+        database,
+        launches,
+        around,
+        (steps, steps_of(steps, calls, launches)),
+        is_graph,
+        (*caveats, *_unlinked(calls, marks), *_losses(database)),
+    )
+
+
+def _trace(
+    database: NsysDatabase,
+    launches: KernelColumns,
+    around: Sequence[Surroundings],
+    steps: tuple[tuple[StepRange, ...], list[int | None]],
+    is_graph: list[bool],
+    caveats: tuple[Caveat, ...],
+) -> ProfilerTrace:
+    start_ns = np.array(launches.start, dtype=np.int64)
+    order = np.argsort(start_ns, kind="stable")
+    first_ns = int(start_ns.min())
+    marks, step_index = steps
+    gpus = read_gpus(database, launches)
+    signatures, signature_index = _signatures(launches, around)
+    totals, time_ns = kernel_totals(
+        [signature.name for signature in launches.signatures],
+        zip(launches.base, launches.duration, strict=True),
+    )
+    passes = [
+        Pass.COMMUNICATION if _is_communication(signatures[index]) else surrounding.pass_
+        for index, surrounding in zip(signature_index, around, strict=True)
+    ]
+    return ProfilerTrace(
+        tool=_tool(database),
+        file=database.file,
+        signatures=signatures,
+        signature_index=np.array(signature_index, dtype=np.int64)[order],
+        start_s=(start_ns[order] - first_ns) / NS_PER_S,
+        duration_s=np.array(launches.duration, dtype=np.int64)[order] / NS_PER_S,
+        gpu=np.array(gpus.gpu, dtype=np.int64)[order],
+        stream=np.array(launches.stream, dtype=np.int64)[order],
+        is_graph_launch=np.array(is_graph, dtype=np.bool_)[order],
+        passes=tuple(passes[place] for place in order.tolist()),
+        steps=tuple(
+            TracedStep(
+                name=mark.name,
+                start_s=(mark.start - first_ns) / NS_PER_S,
+                duration_s=(mark.end - mark.start) / NS_PER_S,
+            )
+            for mark in marks
+        ),
+        step_index=np.array([step or 0 for step in step_index], dtype=np.int64)[order],
+        is_in_step=np.array([step is not None for step in step_index], dtype=np.bool_)[order],
+        gpus=tuple(TracedGpu(gpu=gpu, name=gpus.names.get(gpu)) for gpu in sorted(set(gpus.gpu))),
+        kernel_count=len(order),
+        kernel_time_s=time_ns / NS_PER_S,
+        totals=totals,
+        caveats=caveats,
+    )
+
+
+def _signatures(
+    launches: KernelColumns, around: Sequence[Surroundings]
+) -> tuple[tuple[KernelSignature, ...], list[int]]:
+    """Kernels with the operations that launched them, and which of them each launch is."""
+    found: dict[KernelSignature, int] = {}
+    known: dict[tuple[int, Surroundings], int] = {}
+    index: list[int] = []
+    for base, surrounding in zip(launches.base, around, strict=True):
+        key = base, surrounding
+        number = known.get(key)
+        if number is None:
+            kernel = launches.signatures[base]
+            is_exchange = _COMMUNICATION.match(kernel.name) is not None
+            signature = replace(
+                kernel,
+                op=surrounding.op,
+                inputs=surrounding.inputs,
+                collective=surrounding.collective if is_exchange else None,
+            )
+            number = known[key] = found.setdefault(signature, len(found))
+        index.append(number)
+    return tuple(found), index
+
+
+def _is_communication(signature: KernelSignature) -> bool:
+    return _COMMUNICATION.match(signature.name) is not None
+
+
+def _tool(database: NsysDatabase) -> str:
+    """`nsys 2026.2.1 (schema 3.25)`, as far as the export says."""
+    rows = database.rows(_META, ("name", "value")) if database.columns(_META) else ()
+    texts = {name: value for name, value in rows if name in _VERSION_KEYS}
+    product, schema = (str(texts.get(key) or "") for key in _VERSION_KEYS)
+    version = _version(product, 3)
+    known_schema = _version(schema, 2)
+    suffix = f" (schema {known_schema})" if known_schema else ""
+    return f"nsys{' ' if version else ''}{version}{suffix}"
+
+
+def _version(text: str, part_count: int) -> str:
+    match = re.match(r"\d{1,6}(?:\.\d{1,6})*", text)
+    return ".".join(match[0].split(".")[:part_count]) if match else ""
+
+
+def _unlinked(calls: Sequence[Call | None], marks: Sequence[Mark]) -> tuple[Caveat, ...]:
+    """Ranges say nothing of kernels whose launching call is not in the export."""
+    count = calls.count(None)
+    if not count or not marks:
+        return ()
+    return (
+        Caveat(
+            kind=CaveatKind.TRACE_INCOMPLETE,
+            seen=f"{count} of {len(calls)} kernels have no launching call in the file, "
+            "so that their operation and pass are unknown.",
+            advice="Trace calls too, from before the first kernel: nsys profile --trace cuda,nvtx",
+        ),
+    )
+
+
+def _losses(database: NsysDatabase) -> tuple[Caveat, ...]:
+    """What the profiler says that it lost."""
+    if not database.columns(_DIAGNOSTICS):
+        return ()
+    texts = {
+        " ".join(text.split())[:_LONGEST_SEEN_COUNT]
+        for (text,) in database.rows(_DIAGNOSTICS, ("text",))
+        if isinstance(text, str) and _LOSS.search(text)
+    }
+    if not texts:
+        return ()
+    shown = min(texts)
+    others = f" ({len(texts) - 1} more such messages)" if len(texts) > 1 else ""
+    return (
+        Caveat(
+            kind=CaveatKind.TRACE_INCOMPLETE,
+            seen=f"Nsight Systems says: {shown}{others}",
+            advice="Profile a shorter time, and stop before the buffers are full.",
+        ),
+    )
