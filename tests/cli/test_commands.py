@@ -175,6 +175,7 @@ def test_a_plan_by_hand_as_json(joulewise: Joulewise, sweep_csv: Path) -> None:
             "request_count": 2,
             "transition_time_s": None,
             "transition_energy_j": None,
+            "efficiency": None,
             "is_simulated": False,
             "requests": [
                 {

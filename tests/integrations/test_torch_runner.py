@@ -119,6 +119,54 @@ def tensors_touched_by(launch: Callable[[], None]) -> frozenset[int]:
     return frozenset(addresses)
 
 
+GAP = replace(
+    COPY, kernel="gap", kind=KernelKind.GAP, flop_count=0.0, traffic_bytes=0.0, wait_s=2e-3
+)
+EXCHANGE = replace(COPY, kernel="exchange", kind=KernelKind.COLLECTIVE, wait_s=3e-3)
+LONG_GAP = replace(GAP, kernel="long gap", wait_s=0.05)
+
+
+@pytest.mark.parametrize("work", [GAP, EXCHANGE, LONG_GAP], ids=lambda work: work.kernel)
+def test_what_waits_takes_its_wait_whatever_it_has_to_do_meanwhile(work: KernelWork) -> None:
+    with cpu_runner((work,), MonotonicTimer()).loop(work.kernel, run="r") as loop:
+        loop.begin_window(0)
+        loop.run_for(0.5)
+        timing = loop.end_window()
+
+    assert 0.98 < timing.elapsed_s / timing.launch_count / work.wait_s < 1.3
+
+
+def test_work_that_takes_longer_than_the_wait_beside_it_is_not_held_up() -> None:
+    bound = replace(COPY, traffic_bytes=4e7, kernel="bound", wait_s=1e-6)
+    free = replace(bound, kernel="free", wait_s=0.0)
+    runner = cpu_runner((free, bound), MonotonicTimer())
+    times_s = {}
+    for kernel in ("free", "bound"):
+        with runner.loop(kernel, run="r") as loop:
+            loop.begin_window(0)
+            loop.run_for(0.3)
+            timing = loop.end_window()
+            times_s[kernel] = timing.elapsed_s / timing.launch_count
+
+    assert times_s["bound"] < 3 * times_s["free"]
+
+
+def test_a_gap_touches_the_device_once_in_a_batch() -> None:
+    lane = CachedLane(cache_bytes=10**9)
+    with TorchRunner((GAP,), lane, MonotonicTimer()).loop("gap", run="r") as loop:
+        loop.run_for(0.01)
+
+    assert [1] == lane.launch_counts
+
+
+def test_single_launches_that_wait_are_timed_with_their_wait() -> None:
+    runner = cpu_runner((EXCHANGE,), MonotonicTimer())
+
+    times_s = runner.launch_times_s("exchange", launch_count=4)
+
+    assert all(time_s > 1.5e-3 for time_s in times_s)
+
+
 def test_every_set_of_tensors_comes_equally_often_in_a_batch() -> None:
     lane = CachedLane(cache_bytes=int(7.5 * COPY.traffic_bytes))
     runner = TorchRunner(WORKS, lane, MonotonicTimer())

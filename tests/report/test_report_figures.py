@@ -10,13 +10,16 @@ import pytest
 
 from joulewise.domain.plan import FrontierPoint, Granularity, Status
 from joulewise.domain.points import OperatingPoint
+from joulewise.domain.workload import Pass
 from joulewise.report import clocks_figure as clocks
 from joulewise.report.compare import comparison_rows, kernel_savings
 from joulewise.report.figures import Figure
 from joulewise.report.frontier_figure import frontier_figure
+from joulewise.report.gaps import is_gap
 from joulewise.report.inputs import ReportInputs
-from joulewise.report.savings_figure import MOST_BARS, savings_figure
-from joulewise.report.timeline import stretches
+from joulewise.report.savings_figure import MOST_BARS, gaps_as_one, savings_figure
+from joulewise.report.timeline import pass_bands, stretches
+from joulewise.report.wording import duration
 
 Make = Callable[..., ReportInputs]
 Trace = Mapping[str, Sequence[float]]
@@ -214,3 +217,99 @@ def test_many_clocks_stand_on_a_scale_and_few_on_a_ladder() -> None:
     assert scale.places[None] > many[-1]
     ladder = clocks.Levels.of([5001.0, 405.0, 9501.0])
     assert [ladder.places[clock] for clock in (405.0, 5001.0, 9501.0)] == [0.0, 1.0, 2.0]
+
+
+WITH_GAPS = ("embedding", "gap of 2 to 4 µs", "gemm", "host_gap", "gradient", "update")
+
+
+def test_gaps_are_one_bar_that_says_how_many_and_how_long(make_inputs: Make) -> None:
+    inputs = make_inputs(kernels=WITH_GAPS, max_slowdown_ratio=0.1)
+    savings = kernel_savings(inputs.plan, inputs.sweep)
+
+    merged = gaps_as_one(savings)
+    (bars,) = _traces(savings_figure(savings))
+
+    gap_s = sum(one.baseline_time_s for one in savings if "gap" in one.kernel)
+    (gaps,) = [one for one in merged if "gap" in one.kernel]
+    assert gaps.kernel == f"host gaps: 8 of {duration(gap_s)}"
+    assert [one.saved_energy_j for one in merged] == sorted(
+        (one.saved_energy_j for one in merged), reverse=True
+    )
+    assert len(bars["x"]) == len(WITH_GAPS) - 1
+    assert sum(bars["x"]) == pytest.approx(inputs.plan.saving_ratio * 100)
+    (hover,) = [text for text in cast("list[str]", bars["customdata"]) if "gap" in text]
+    assert "no clock shortens" in hover
+    assert "launch" not in hover
+
+
+def test_a_stretch_tells_its_gaps_from_its_kernels(make_inputs: Make) -> None:
+    inputs = make_inputs(kernels=WITH_GAPS, granularity=Granularity.PASS, max_slowdown_ratio=0.1)
+    parts = stretches(inputs.plan, inputs.sweep)
+
+    texts = cast("list[str]", _traces(clocks.clocks_figure(parts))[0]["text"])
+
+    assert "5 launches: embedding … gemm<br>and 8 host gaps of" in texts[0]
+    assert "gap" not in texts[1]
+
+
+def test_a_stretch_of_gaps_alone_says_that_the_gpu_waits(make_inputs: Make) -> None:
+    inputs = make_inputs(kernels=WITH_GAPS)
+    launches = tuple(
+        replace(launch, point=replace(launch.point, sm_clock_mhz=630))
+        if "gap" in launch.kernel
+        else replace(launch, point=replace(launch.point, sm_clock_mhz=1890))
+        for launch in inputs.plan.launches
+    )
+    parts = stretches(replace(inputs.plan, launches=launches), inputs.sweep)
+
+    texts = cast("list[str]", _traces(clocks.clocks_figure(parts))[0]["text"])
+
+    assert any("<br>1 host gap: the GPU waits<br>" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("gap", True),
+        ("host_gap", True),
+        ("Gap of 4 to 8 µs", True),
+        ("gap_2us", True),
+        ("host gaps: 12 of 4 ms", True),
+        ("gapped_attention", False),
+        ("avg_pool_gap", False),
+        ("ghost_gap", False),
+        ("", False),
+    ],
+)
+def test_gaps_are_known_by_their_names(name: str, *, expected: bool) -> None:
+    assert is_gap(name) == expected
+
+
+def test_passes_that_take_turns_often_have_a_row_of_their_own(make_inputs: Make) -> None:
+    inputs = make_inputs(max_slowdown_ratio=0.1)
+    launches = tuple(
+        replace(launch, pass_=pass_)
+        for launch in inputs.plan.launches
+        for pass_ in (Pass.BACKWARD, Pass.COMMUNICATION)
+    )
+    last = replace(launches[0], pass_=Pass.OPTIMIZER)
+    plan = replace(inputs.plan, launches=(*launches, last))
+    parts = stretches(plan, inputs.sweep)
+    assert len(pass_bands(parts)) > 24
+
+    figure = clocks.clocks_figure(parts)
+
+    assert figure is not None
+    go.Figure(figure)
+    *knobs, row = _traces(figure)
+    assert [trace["name"] for trace in knobs] == ["SM clock", "memory clock"]
+    assert {0, 1, 2} == set(row["y"])
+    layout = cast("Mapping[str, Mapping[str, object]]", figure["layout"])
+    assert ["backward", "optimizer", "communication"] == layout["yaxis3"]["ticktext"]
+    assert layout["xaxis"]["anchor"] == "y3"
+    domains = [
+        cast("list[float]", layout[name]["domain"]) for name in ("yaxis3", "yaxis2", "yaxis")
+    ]
+    assert domains[0][0] == 0.0
+    assert domains[-1][1] == 1.0
+    assert all(low[1] < high[0] for low, high in pairwise(domains))

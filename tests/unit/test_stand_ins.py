@@ -13,8 +13,10 @@ from joulewise.domain.workload import Dtype, KernelKind, KernelWork
 from joulewise.integrations.stand_ins import (
     AGREEMENT_RATIO,
     MatrixStandIn,
+    NoStandIn,
     StandIn,
     StreamStandIn,
+    disagreement_ratio,
     stand_in,
 )
 from joulewise.workload.builtin import builtin_workload
@@ -170,3 +172,48 @@ def test_arithmetic_that_drowns_in_the_traffic_is_left_out() -> None:
 
     assert 0.0 == one.flop_count
     assert pytest.approx(1e15) == one.traffic_bytes
+
+
+def test_nothing_stands_in_for_a_gap() -> None:
+    gap = replace(WORK, kind=KernelKind.GAP, flop_count=0.0, traffic_bytes=0.0, wait_s=1e-5)
+
+    one = stand_in(gap)
+
+    assert isinstance(one, NoStandIn)
+    assert 0.0 == one.flop_count == one.traffic_bytes == disagreement_ratio(one, gap)
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 1e-3])
+def test_the_local_work_of_a_collective_is_a_pass_over_vectors(wait_s: float) -> None:
+    work = replace(
+        WORK, kind=KernelKind.COLLECTIVE, flop_count=1e7, traffic_bytes=6e7, wait_s=wait_s
+    )
+
+    one = stand_in(work)
+
+    assert isinstance(one, StreamStandIn)
+    assert_alike(one, work)
+
+
+def test_what_ran_beside_a_link_keeps_its_arithmetic() -> None:
+    region = replace(WORK, wait_s=2e-3)
+
+    assert stand_in(replace(region, wait_s=0.0)) == stand_in(region)
+
+
+@given(traffic_bytes=st.integers(8, 4000), flop_count=st.integers(0, 4000))
+def test_kernels_of_a_few_elements_have_one_too(traffic_bytes: int, flop_count: int) -> None:
+    """Counts differ by no more than an element has."""
+    assume(8 * flop_count <= 180 * traffic_bytes)
+    work = replace(
+        WORK,
+        kind=KernelKind.OTHER,
+        dtype=Dtype.FP32,
+        flop_count=float(flop_count),
+        traffic_bytes=float(traffic_bytes),
+    )
+
+    one = stand_in(work)
+
+    assert isinstance(one, StreamStandIn)
+    assert abs(one.traffic_bytes - traffic_bytes) <= 8

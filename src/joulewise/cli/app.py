@@ -36,6 +36,7 @@ from joulewise.cli.commands import (
     transitions,
     tune,
     verify,
+    workload,
 )
 from joulewise.cli.commands import run as run_command
 from joulewise.cli.outcome import (
@@ -82,6 +83,7 @@ app.command("transitions", short_help="List the presets that --transition takes.
     transitions.transitions
 )
 app.add_typer(importing.app, name="import")
+app.add_typer(workload.app, name="workload", short_help="List, show and build workloads.")
 app.command("doctor", short_help="Say what can be read and set on the GPUs here.")(doctor.doctor)
 app.command("metrics", short_help="Serve metrics of the GPUs here to Prometheus.")(metrics.metrics)
 app.command("devices")(listing.devices)

@@ -137,11 +137,14 @@ def print_line(console: Console, line: str | None) -> None:
         console.print(visible(line), markup=False, soft_wrap=True)
 
 
-def print_wrapped(console: Console, line: str) -> None:
+def print_wrapped(console: Console, line: str | None) -> None:
     """A sentence in lines of the console's width; commands at its end on lines of their own.
 
     So it can be read, and what is to be typed can be copied: whole, and without a full stop.
+    Nothing for `None`.
     """
+    if line is None:
+        return
     before, colon, command = line.rpartition(": ")
     if not colon or not command.startswith(_COMMANDS):
         _print_indented(console, line, 0, style=None)

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from joulewise.cli.outcome import Outcome
 from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind, is_simulated
+from joulewise.domain.efficiency import plan_efficiency
 from joulewise.domain.plan import Granularity, Plan, Status, Verification
 from joulewise.domain.points import OperatingPoint
 from joulewise.report.regions import change_indices, plan_regions
@@ -43,7 +44,12 @@ def plan_outcome(
             time_s=plan.time_s,
             bound_gap_ratio=plan.bound_gap_ratio,
             caveats=caveats,
-            extra={**_frame(plan), "is_simulated": is_simulated(caveats), **extra},
+            extra={
+                **_frame(plan),
+                "efficiency": plan_efficiency(plan),
+                "is_simulated": is_simulated(caveats),
+                **extra,
+            },
         )
     return Outcome(
         status=plan.status if seen.saving_interval.low_ratio > 0 else Status.NO_GAIN,
@@ -62,6 +68,7 @@ def plan_outcome(
             "is_within_budget": seen.is_within_budget,
             "pair_count": len(seen.pairs),
             **_frame(plan),
+            "efficiency": plan_efficiency(plan, seen),
             "is_simulated": is_simulated(seen.caveats),
             **extra,
         },

@@ -6,14 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from joulewise.domain.points import OperatingPoint
+from joulewise.domain.workload import Pass
 from joulewise.report.figures import BLUE, GREY, ORANGE, TEAL, Figure, Json, axis, figure
 from joulewise.report.timeline import PassBand, Stretch, pass_bands
-from joulewise.report.wording import duration, figure_text
+from joulewise.report.wording import counted, duration, figure_text
 
 MOST_STRETCHES = 20_000  # beyond this a browser is slow and the eye sees nothing more
 _READABLE_STRETCHES = 70  # so many steps are told apart at first sight
 _MOST_LEVELS = 12  # more clocks than this stand on a scale, fewer on a ladder
 _MOST_BANDS = 24
+_KNOB_PX = 190
+_PASS_PX = 120
 _TIME_SCALES = ((10.0, 1.0, "s"), (0.01, 1e3, "ms"), (0.0, 1e6, "µs"))  # from seconds
 
 
@@ -53,14 +56,21 @@ def time_scale(parts: Sequence[Stretch]) -> tuple[float, str]:
 
 
 def clocks_figure(parts: Sequence[Stretch]) -> Figure | None:
-    """One row of steps per moved knob over time; `None` where the plan moves none."""
+    """One row of steps per moved knob over time; `None` where the plan moves none.
+
+    Passes are shaded where they are few, and have a row of their own where they take turns
+    often, as those of work and communication do.
+    """
     knobs = moved_knobs(parts)
     if not knobs:
         return None
     shown = parts[:MOST_STRETCHES]
     scale, unit = time_scale(parts)
+    bands = pass_bands(shown)
+    has_pass_row = len(bands) > _MOST_BANDS
+    rows_px = _KNOB_PX * len(knobs) + _PASS_PX * has_pass_row
     layout: dict[str, object] = {
-        "height": 110 + 190 * len(knobs),
+        "height": 110 + rows_px,
         "margin": {"l": 60, "r": 24, "t": 34, "b": 56},
         "hovermode": "x",
         "showlegend": False,
@@ -68,24 +78,24 @@ def clocks_figure(parts: Sequence[Stretch]) -> Figure | None:
             f"time along the iteration ({unit})",
             {
                 "range": [0.0, first_view_s(shown) * scale],
-                "anchor": _axis_name(len(knobs), "y"),
+                "anchor": _axis_name(len(knobs) + has_pass_row, "y"),
                 "showgrid": False,
             },
         ),
     }
-    bands = pass_bands(shown)
     if 1 < len(bands) <= _MOST_BANDS:
         layout["shapes"] = [_band_shape(band, scale) for band in bands[1::2]]
         layout["annotations"] = [_band_label(band, scale) for band in bands]
     traces: list[Json] = []
-    height = 1.0 / len(knobs)
+    height = _KNOB_PX / rows_px
     for number, knob in enumerate(knobs, start=1):
         levels = Levels.of([knob.value(part.point) for part in shown])
         top = 1.0 - (number - 1) * height
+        is_last = number == len(knobs) and not has_pass_row
         layout[_axis_name(number, "yaxis")] = axis(
             f"{knob.name} ({knob.unit})",
             {
-                "domain": [top - height + (0.06 if number < len(knobs) else 0.0), top],
+                "domain": [max(0.0, top - height) + (0.0 if is_last else 0.06), top],
                 "tickmode": "array",
                 "tickvals": [position for position, _ in levels.ticks],
                 "ticktext": [text for _, text in levels.ticks],
@@ -94,6 +104,12 @@ def clocks_figure(parts: Sequence[Stretch]) -> Figure | None:
             },
         )
         steps = _steps(shown, knob, levels, scale)
+        traces.append({**steps, "xaxis": "x", "yaxis": _axis_name(number, "y")})
+    if has_pass_row:
+        number = len(knobs) + 1
+        passes = _passes_of(bands)
+        layout[_axis_name(number, "yaxis")] = _pass_axis(passes, _PASS_PX / rows_px)
+        steps = _pass_steps(bands, passes, scale)
         traces.append({**steps, "xaxis": "x", "yaxis": _axis_name(number, "y")})
     return figure(traces, layout)
 
@@ -148,12 +164,58 @@ def _steps(parts: Sequence[Stretch], knob: Knob, levels: Levels, scale: float) -
 def _hover(part: Stretch, knob: Knob) -> str:
     value = knob.value(part.point)
     text = "auto" if value is None else f"{value:g} {knob.unit}"
-    kernels = figure_text(part.first_kernel, 60)
-    if part.launch_count > 1:
-        last = figure_text(part.last_kernel, 60)
-        kernels = f"{part.launch_count} launches: {kernels} … {last}"
     wait = f", after a stall of {duration(part.stall_s)}" if part.stall_s else ""
-    return f"{knob.name} {text}<br>{kernels}<br>for {duration(part.end_s - part.start_s)}{wait}"
+    time = f"for {duration(part.end_s - part.start_s)}{wait}"
+    return f"{knob.name} {text}<br>{_what_runs(part)}<br>{time}"
+
+
+def _what_runs(part: Stretch) -> str:
+    """The kernels of a stretch, from the first to the last, and the gaps between them."""
+    gaps = counted(part.gap_count, "host gap")
+    launch_count = part.launch_count - part.gap_count
+    if launch_count == 0:
+        return f"{gaps}: the GPU waits"
+    kernels = figure_text(part.first_kernel, 60)
+    if launch_count > 1:
+        last = figure_text(part.last_kernel, 60)
+        kernels = f"{launch_count} launches: {kernels} … {last}"
+    return f"{kernels}<br>and {gaps} of {duration(part.gap_s)}" if part.gap_count else kernels
+
+
+def _passes_of(bands: Sequence[PassBand]) -> tuple[Pass, ...]:
+    """Passes in use, in the order in which an iteration goes through them."""
+    used = {band.pass_ for band in bands}
+    return tuple(pass_ for pass_ in Pass if pass_ in used)
+
+
+def _pass_axis(passes: Sequence[Pass], height: float) -> Json:
+    """The first pass on top."""
+    return axis(
+        "",
+        {
+            "domain": [0.0, height],
+            "tickmode": "array",
+            "tickvals": list(range(len(passes))),
+            "ticktext": [pass_.value for pass_ in passes],
+            "range": [len(passes) - 0.5, -0.5],
+            "fixedrange": True,
+        },
+    )
+
+
+def _pass_steps(bands: Sequence[PassBand], passes: Sequence[Pass], scale: float) -> Json:
+    places = [passes.index(band.pass_) for band in bands]
+    texts = [f"{band.pass_.value}<br>for {duration(band.end_s - band.start_s)}" for band in bands]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "pass",
+        "x": [band.start_s * scale for band in bands] + [bands[-1].end_s * scale],
+        "y": [*places, places[-1]],
+        "text": [*texts, texts[-1]],
+        "line": {"shape": "hv", "color": GREY, "width": 2},
+        "hovertemplate": "%{text}<extra></extra>",
+    }
 
 
 def _band_shape(band: PassBand, scale: float) -> Json:

@@ -21,6 +21,7 @@ from joulewise.report.compare import (
     kernel_savings,
 )
 from joulewise.report.doubts import gathered_doubts
+from joulewise.report.efficiency import efficiency_section
 from joulewise.report.frontier_figure import frontier_figure
 from joulewise.report.html_page import (
     content_policy,
@@ -91,6 +92,7 @@ def render_report(inputs: ReportInputs) -> str:
             origin=origin(inputs.sweep.source),
             rows=rows,
             limit_ratio=equal_slowdown_ratio(inputs.plan, inputs.verification),
+            efficiency=efficiency_section(inputs),
             figures={
                 "frontier-plot": frontier_figure(inputs),
                 "clocks-plot": clocks_figure(parts),

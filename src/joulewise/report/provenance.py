@@ -49,6 +49,7 @@ def provenance_rows(inputs: ReportInputs) -> tuple[tuple[str, str], ...]:
         ("Figures are", _kind(sweep.source)),
         ("Device", f"{plan.device_name} ({plan.device})"),
         ("Workload", f"{plan.workload}, {_launches(plan)}"),
+        ("Job", _job(plan)),
         ("Sweep", _sweep(sweep)),
         ("Sweep made with", sweep.source.tool),
         ("Sweep's SHA-256", plan.sweep_sha256),
@@ -85,6 +86,25 @@ def _kind(source: SweepSource) -> str:
 def _launches(plan: Plan) -> str:
     kernels = len({launch.kernel for launch in plan.launches})
     return f"{counted(len(plan.launches), 'launch')} of {counted(kernels, 'kernel')} per iteration"
+
+
+def _job(plan: Plan) -> str | None:
+    """What an iteration of the whole job is, as far as anybody knows."""
+    size = plan.size
+    if size is None:
+        return None
+    parts = [
+        *(
+            []
+            if size.token_count is None
+            else [f"{counted(size.token_count, 'token')} per iteration"]
+        ),
+        *([] if size.parameter_count is None else [counted(size.parameter_count, "parameter")]),
+        *([] if size.dtype is None else [f"matrices in {size.dtype.value}"]),
+        counted(size.gpu_count, "GPU"),
+        *([] if size.node_gpu_count is None else [f"{count(size.node_gpu_count)} in a node"]),
+    ]
+    return ", ".join(parts)
 
 
 def _sweep(sweep: Sweep) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from joulewise.report.compare import KernelSaving
 from joulewise.report.figures import BLUE, ORANGE, Figure, Json, axis, figure
-from joulewise.report.wording import change, counted, energy, figure_text
+from joulewise.report.gaps import is_gap
+from joulewise.report.wording import change, count, counted, duration, energy, figure_text
 
 MOST_BARS = 20
 _LABEL_LENGTH = 34
@@ -18,11 +19,12 @@ _MOST_POINTS = 2
 def savings_figure(savings: Sequence[KernelSaving]) -> Figure | None:
     """Bars, in percent of the iteration's baseline energy; `None` where nothing changes.
 
-    `savings` come largest first; what is beyond the first `MOST_BARS` is one bar.
+    `savings` come largest first; what is beyond the first `MOST_BARS` is one bar, and so are all
+    gaps between kernels.
     """
     if not any(saving.saved_energy_j for saving in savings):
         return None
-    bars = _bars(savings)
+    bars = _bars(gaps_as_one(savings))
     trace = {
         "type": "bar",
         "orientation": "h",
@@ -37,6 +39,27 @@ def savings_figure(savings: Sequence[KernelSaving]) -> Figure | None:
         "marker": {"color": [BLUE if bar.share_ratio >= 0 else ORANGE for bar in bars]},
     }
     return figure([trace], _layout(bars))
+
+
+def gaps_as_one(savings: Sequence[KernelSaving]) -> tuple[KernelSaving, ...]:
+    """The same, with all gaps as one entry that says how many they are and how long together."""
+    gaps = [saving for saving in savings if is_gap(saving.kernel)]
+    if not gaps:
+        return tuple(savings)
+    launch_count = sum(gap.launch_count for gap in gaps)
+    baseline_time_s = sum(gap.baseline_time_s for gap in gaps)
+    many = "host gap" if launch_count == 1 else f"host gaps: {count(launch_count)}"
+    whole = KernelSaving(
+        kernel=f"{many} of {duration(baseline_time_s)}",
+        launch_count=launch_count,
+        points=tuple(dict.fromkeys(point for gap in gaps for point in gap.points)),
+        baseline_time_s=baseline_time_s,
+        baseline_energy_j=sum(gap.baseline_energy_j for gap in gaps),
+        time_s=sum(gap.time_s for gap in gaps),
+        energy_j=sum(gap.energy_j for gap in gaps),
+    )
+    others = [saving for saving in savings if not is_gap(saving.kernel)]
+    return tuple(sorted((*others, whole), key=lambda saving: -saving.saved_energy_j))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +135,13 @@ def _hover(saving: KernelSaving) -> str:
     spent = change(saving.energy_j / saving.baseline_energy_j)
     has_limit = any(point.power_limit_w is not None for point in saving.points)
     unit = "" if has_limit or len(saving.points) > _MOST_POINTS else " MHz"
+    at = f"{clocks_label(saving)}{unit}<br>{energy(saving.saved_energy_j)} saved per iteration"
+    if is_gap(saving.kernel):
+        return (
+            f"{figure_text(saving.kernel)}: the GPU waits, and no clock shortens that<br>"
+            f"at {at}<br>its own energy {spent}"
+        )
     return (
-        f"{figure_text(saving.kernel)}<br>{counted(saving.launch_count, 'launch')} at "
-        f"{clocks_label(saving)}{unit}<br>{energy(saving.saved_energy_j)} saved per iteration<br>"
+        f"{figure_text(saving.kernel)}<br>{counted(saving.launch_count, 'launch')} at {at}<br>"
         f"its own energy {spent}, its own time {time}"
     )

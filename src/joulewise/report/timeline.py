@@ -11,6 +11,7 @@ from joulewise.domain.points import OperatingPoint
 from joulewise.domain.sweep import Sweep
 from joulewise.domain.workload import Pass
 from joulewise.report.compare import CellReader
+from joulewise.report.gaps import is_gap
 from joulewise.report.regions import stalls_s
 
 
@@ -18,7 +19,9 @@ from joulewise.report.regions import stalls_s
 class Stretch:
     """Neighbouring launches of one pass at one operating point.
 
-    The GPU waits `stall_s` before it, until the point is in force.
+    The GPU waits `stall_s` before it, until the point is in force. Gaps between kernels are
+    launches too: `gap_count` of them, `gap_s` together. The kernels named are the first and the
+    last that are none, unless all are.
     """
 
     start_s: float
@@ -29,6 +32,8 @@ class Stretch:
     first_kernel: str
     last_kernel: str
     launch_count: int
+    gap_count: int = 0
+    gap_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +70,11 @@ def stretches(plan: Plan, sweep: Sweep) -> tuple[Stretch, ...]:
         launches = list(group)
         stall_s = waits_s.get(first, 0.0)
         start_s = now_s + stall_s
-        end_s = start_s + sum(reader.cell(launch.kernel, point)[0] for launch in launches)
+        times_s = [reader.cell(launch.kernel, point)[0] for launch in launches]
+        end_s = start_s + sum(times_s)
+        gaps_s = [s for launch, s in zip(launches, times_s, strict=True) if is_gap(launch.kernel)]
+        kernels = [launch.kernel for launch in launches]
+        named = [kernel for kernel in kernels if not is_gap(kernel)] or kernels
         found.append(
             Stretch(
                 start_s=start_s,
@@ -73,9 +82,11 @@ def stretches(plan: Plan, sweep: Sweep) -> tuple[Stretch, ...]:
                 stall_s=stall_s,
                 point=point,
                 pass_=pass_,
-                first_kernel=launches[0].kernel,
-                last_kernel=launches[-1].kernel,
+                first_kernel=named[0],
+                last_kernel=named[-1],
                 launch_count=len(launches),
+                gap_count=len(gaps_s),
+                gap_s=sum(gaps_s),
             )
         )
         now_s, first = end_s, first + len(launches)

@@ -95,7 +95,8 @@ def _wire_hint(name: str, hint: typing.Any) -> typing.Any:  # noqa: ANN401 - typ
         return wire_type(hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
-        return tuple.__class_getitem__((_wire_hint(name, arguments[0]), ...))
+        parts = tuple(part if part is ... else _wire_hint(name, part) for part in arguments)
+        return tuple.__class_getitem__(parts)
     if origin in (typing.Union, types.UnionType):
         return functools.reduce(operator.or_, (_wire_hint(name, part) for part in arguments))
     if hint in (int, float) and name.endswith(_NEVER_NEGATIVE):

@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
+from joulewise.domain.caveats import Caveat
 from joulewise.domain.errors import InputError
-from joulewise.domain.workload import KernelWork, Launch, Pass, Workload
+from joulewise.domain.workload import IterationSize, KernelWork, Launch, Pass, Workload
 from joulewise.store.atomic import write_atomically
 from joulewise.store.columns import Field, names
 from joulewise.store.document_kinds import refuse_other_kind
 from joulewise.store.files import read_bytes
-from joulewise.store.json_files import (
-    SCHEMA_VERSION,
-    decode_document,
-    require_version,
-)
-from joulewise.store.wire import from_wire, to_builtins, wire_type
+from joulewise.store.json_files import SCHEMA_VERSION, decode_document, require_version
+from joulewise.store.record_files import record_of
+from joulewise.store.wire import to_builtins, wire_type
+from joulewise.store.workload_trace import TraceItem, trace_item, trace_of_item
+from joulewise.store.workload_works import WORK_BOUNDS, check_size, check_works
+
+__all__ = ["WORK_BOUNDS", "LaunchItem", "WorkloadFile", "read_workload", "write_workload"]
 
 MOST_LAUNCHES = 1_000_000
 DEEPEST_NESTING = 50
-
-# What any kernel on any GPU stays within by far; beyond it physics gives no finite numbers.
-WORK_BOUNDS: Mapping[str, tuple[float, float]] = {
-    "flop_count": (0.0, 1e21),
-    "traffic_bytes": (0.0, 1e18),
-    "compute_efficiency_ratio": (1e-6, 1.0),
-    "memory_efficiency_ratio": (1e-6, 1.0),
-    "core_activity_ratio": (0.0, 1000.0),
-    "memory_activity_ratio": (0.0, 1000.0),
-    "clock_offset_ratio": (-0.5, 0.5),
-}
 
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -50,12 +39,15 @@ class LaunchItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class WorkloadFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An iteration as an ordered sequence of launches; `works` may be left out."""
+    """An iteration as an ordered sequence of launches; all but these may be left out."""
 
     schema_version: Literal[1]
     name: Name
     launches: tuple[LaunchItem, ...]
     works: tuple[wire_type(KernelWork), ...] = ()  # type: ignore[valid-type]
+    size: wire_type(IterationSize) | None = None  # type: ignore[valid-type]
+    caveats: tuple[wire_type(Caveat), ...] = ()  # type: ignore[valid-type]
+    trace: TraceItem | None = None
 
 
 def read_workload(path: Path) -> Workload:
@@ -68,49 +60,45 @@ def read_workload(path: Path) -> Workload:
     refuse_other_kind(raw, "Workload", file)
     require_version(raw, file)
     document = decode_document(raw, WorkloadFile, file)
+    del raw  # a large one would lie beside the million records that it becomes
     names([document.name], Field(file=file, name="name"))
-    launches = _expanded(document.launches, "launches", file, depth=0)
-    works = tuple(from_wire(work, KernelWork) for work in document.works)
-    for index, work in enumerate(works):
-        _check_work(work, f"works[{index}]", file)
-    for name, count in Counter(work.kernel for work in works).items():
-        if count > 1:
-            raise InputError(
-                f"the work of kernel {name!r} is given {count} times",
-                file=file,
-                field="works",
-                hint="Keep one.",
-            )
-    return Workload(name=document.name, launches=tuple(launches), works=works)
-
-
-def _check_work(work: KernelWork, here: str, file: str) -> None:
-    for name, (lowest, highest) in WORK_BOUNDS.items():
-        value = getattr(work, name)
-        if not lowest <= value <= highest:
-            raise InputError(
-                f"this must be between {lowest:g} and {highest:g}, not {value:g}",
-                file=file,
-                field=f"{here}.{name}",
-                hint="See the page on file formats.",
-            )
-    if work.flop_count + work.traffic_bytes < 1:
-        raise InputError(
-            f"the kernel {work.kernel!r} neither computes nor moves anything",
-            file=file,
-            field=f"{here}.flop_count",
-            hint="Give its FLOPs, its bytes, or both, per launch.",
-        )
+    launches = _Expansion(file).expanded(document.launches, "launches", depth=0)
+    works = tuple(record_of(work, KernelWork, file) for work in document.works)
+    check_works(works, file)
+    size = None if document.size is None else record_of(document.size, IterationSize, file)
+    if size is not None:
+        check_size(size, file)
+    return Workload(
+        name=document.name,
+        launches=tuple(launches),
+        works=works,
+        size=size,
+        trace=None if document.trace is None else trace_of_item(document.trace, file),
+        caveats=tuple(record_of(caveat, Caveat, file) for caveat in document.caveats),
+    )
 
 
 def write_workload(workload: Workload, path: Path) -> None:
     """Write a workload file, whole or not at all; equal neighbours become one with `repeat`.
 
     Raises:
-        InputError: the place cannot be written to.
+        InputError: the place cannot be written to, or a name is not Unicode text.
     """
+    try:
+        text = _document_text(workload)
+    except UnicodeEncodeError as error:
+        raise InputError(
+            "a name of the workload is not Unicode text, so it cannot be written",
+            file=str(path),
+            hint="Look for damaged kernel names where the workload comes from.",
+        ) from error
+    write_atomically(path, text)
+
+
+def _document_text(workload: Workload) -> bytes:
+    """The file: indented, but for the columns of a trace, which would be a line a number."""
     runs = [(launch, len(list(same))) for launch, same in itertools.groupby(workload.launches)]
-    document = {
+    document: dict[str, object] = {
         "schema_version": SCHEMA_VERSION,
         "name": workload.name,
         "launches": [
@@ -119,57 +107,81 @@ def write_workload(workload: Workload, path: Path) -> None:
         ],
         "works": [to_builtins(work) for work in workload.works],
     }
-    text = msgspec.json.encode(document)
+    if workload.size is not None:
+        document["size"] = to_builtins(workload.size)
+    if workload.caveats:
+        document["caveats"] = [to_builtins(caveat) for caveat in workload.caveats]
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2)
+    if workload.trace is not None:
+        trace = msgspec.json.encode(trace_item(workload.trace))
+        text = b"".join((text.removesuffix(b"\n}"), b',\n  "trace": ', trace, b"\n}"))
     msgspec.json.decode(text, type=WorkloadFile)  # what cannot be read is not written
-    write_atomically(path, msgspec.json.format(text, indent=2) + b"\n")
+    return text + b"\n"
 
 
-def _expanded(items: tuple[LaunchItem, ...], path: str, file: str, *, depth: int) -> list[Launch]:
-    if not items:
-        raise InputError(
-            "there are no launches", file=file, field=path, hint='Write {"kernel": "…"} items.'
-        )
-    if depth > DEEPEST_NESTING:
-        raise InputError(
-            f"groups are nested more than {DEEPEST_NESTING} deep",
-            file=file,
-            field="launches",
-            hint="Write fewer, longer groups.",
-        )
-    launches: list[Launch] = []
-    for index, item in enumerate(items):
-        here = f"{path}[{index}]"
-        once = _once(item, here, file, depth=depth)
-        if len(launches) + len(once) * item.repeat > MOST_LAUNCHES:
+class _Expansion:
+    """Items of a file turned into launches; names are checked, and launches made, once each."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._launches: dict[tuple[str, Pass], Launch] = {}
+
+    def expanded(self, items: tuple[LaunchItem, ...], path: str, *, depth: int) -> list[Launch]:
+        """What a list of items stands for."""
+        if not items:
             raise InputError(
-                f"the iteration is longer than {MOST_LAUNCHES} launches",
-                file=file,
-                field=f"{here}.repeat",
-                hint="One iteration is meant, not a whole training run.",
+                "there are no launches",
+                file=self._file,
+                field=path,
+                hint='Write {"kernel": "…"} items.',
             )
-        launches.extend(once * item.repeat)
-    return launches
+        if depth > DEEPEST_NESTING:
+            raise InputError(
+                f"groups are nested more than {DEEPEST_NESTING} deep",
+                file=self._file,
+                field="launches",
+                hint="Write fewer, longer groups.",
+            )
+        launches: list[Launch] = []
+        for index, item in enumerate(items):
+            here = f"{path}[{index}]"
+            once = self._once(item, here, depth=depth)
+            if len(launches) + len(once) * item.repeat > MOST_LAUNCHES:
+                raise InputError(
+                    f"the iteration is longer than {MOST_LAUNCHES} launches",
+                    file=self._file,
+                    field=f"{here}.repeat",
+                    hint="One iteration is meant, not a whole training run.",
+                )
+            launches.extend(once * item.repeat)
+        return launches
 
+    def _once(self, item: LaunchItem, here: str, *, depth: int) -> list[Launch]:
+        """What an item stands for, before it is repeated."""
+        if isinstance(item.launches, msgspec.UnsetType):
+            return [self._launch(item, here)]
+        for name, value in (("kernel", item.kernel), ("pass", item.pass_)):
+            if not isinstance(value, msgspec.UnsetType):
+                raise InputError(
+                    f"a group of launches takes no {name} of its own",
+                    file=self._file,
+                    field=f"{here}.{name}",
+                    hint=f"Give the {name} to the launches inside.",
+                )
+        return self.expanded(item.launches, f"{here}.launches", depth=depth + 1)
 
-def _once(item: LaunchItem, here: str, file: str, *, depth: int) -> list[Launch]:
-    """What an item stands for, before it is repeated."""
-    if isinstance(item.launches, msgspec.UnsetType):
+    def _launch(self, item: LaunchItem, here: str) -> Launch:
         if isinstance(item.kernel, msgspec.UnsetType):
             raise InputError(
                 "neither a kernel nor a group of launches is given",
-                file=file,
+                file=self._file,
                 field=here,
                 hint='Write {"kernel": "…"} or {"repeat": 24, "launches": […]}.',
             )
-        names([item.kernel], Field(file=file, name=f"{here}.kernel"))
         pass_ = Pass.FORWARD if isinstance(item.pass_, msgspec.UnsetType) else item.pass_
-        return [Launch(kernel=item.kernel, pass_=pass_)]
-    for name, value in (("kernel", item.kernel), ("pass", item.pass_)):
-        if not isinstance(value, msgspec.UnsetType):
-            raise InputError(
-                f"a group of launches takes no {name} of its own",
-                file=file,
-                field=f"{here}.{name}",
-                hint=f"Give the {name} to the launches inside.",
-            )
-    return _expanded(item.launches, f"{here}.launches", file, depth=depth + 1)
+        known = self._launches.get((item.kernel, pass_))
+        if known is None:
+            names([item.kernel], Field(file=self._file, name=f"{here}.kernel"))
+            known = Launch(kernel=item.kernel, pass_=pass_)
+            self._launches[item.kernel, pass_] = known
+        return known

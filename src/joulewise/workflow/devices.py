@@ -147,7 +147,7 @@ def open_session(
         refuse_other_size(sweep.source.workload, workload, recording)
         return open_recorded(sweep, device, transition)
     _refuse_unknown(device)
-    _refuse_workless(workload)
+    refuse_workless(workload)
     return open_virtual(device, workload.works, transition)
 
 
@@ -163,7 +163,7 @@ def _open_nvml(device: str, workload: Workload, hardware: HardwareRunners | None
         doubts = doubts_of_fake(driver, open_nvml(device, timer=timer).index)
     gpu = open_nvml(device, timer=timer, caveats=doubts)
     if driver is not None:
-        _refuse_workless(workload)
+        refuse_workless(workload)
         runner, iterations, tracer = open_fake_session_parts(driver, gpu.index, workload.works)
     elif hardware is not None:
         runner, iterations, tracer = hardware.open(gpu.identity, gpu.index, workload, timer)
@@ -184,8 +184,8 @@ def doubts_of_fake(driver: FakeDriver, index: int) -> tuple[Caveat, ...]:
     return (Caveat(kind=CaveatKind.UNCALIBRATED, seen=seen),)
 
 
-def _refuse_workless(workload: Workload) -> None:
-    """A device that computes times from works needs one of every kernel."""
+def refuse_workless(workload: Workload) -> None:
+    """A device that computes times from works needs one of every kernel. Raises InputError."""
     lacking = [k for k in workload.kernels if k not in {work.kernel for work in workload.works}]
     if lacking:
         raise InputError(

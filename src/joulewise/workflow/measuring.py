@@ -131,6 +131,7 @@ def sweep_to_file(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tel
     """Measure a sweep and write it; its journal may go once nothing more hangs on it.
 
     Where it locks the memory clock of an NVIDIA GPU, what such a lock costs is seen to first.
+    Doubts about the workload are doubts about the sweep.
     """
     doubts = _doubts_of_memory_lock(session, lease, workload, points)
     sweep = measure_sweep(
@@ -143,7 +144,7 @@ def sweep_to_file(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tel
         progress=progress,
         workload=workload.name,
     )
-    sweep = replace(sweep, caveats=(*sweep.caveats, *doubts))
+    sweep = replace(sweep, caveats=(*sweep.caveats, *doubts, *workload.caveats))
     replace_sweep(sweep, out)
     return sweep
 

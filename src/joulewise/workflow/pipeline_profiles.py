@@ -16,8 +16,12 @@ from joulewise.domain.workload import Workload
 from joulewise.store.importers.perseus import PERSEUS_DEVICE
 from joulewise.store.pipeline_files import read_profile
 from joulewise.workflow.stage_plans import stage_options
-from joulewise.workflow.workloads import load_workload, refuse_other_size, workload_file
-from joulewise.workload.builtin import is_builtin
+from joulewise.workflow.workloads import (
+    is_named,
+    load_workload,
+    refuse_other_size,
+    workload_file,
+)
 
 _STAGE_KERNEL = re.compile(r"stage(\d{1,6})/(.+)")
 _MOST_NAMES = 3
@@ -250,7 +254,7 @@ def _workload_of_stage(path: Path, sweep: Sweep, asked: str | None) -> Workload:
         refuse_other_size(sweep.source.workload, workload, path)
         return workload
     own = sweep.source.workload
-    if own is None or not is_builtin(own):
+    if own is None or not is_named(own):
         raise InputError(
             "nothing says what a micro-batch launches on this stage: the kernels are not named "
             "stageN/forward and stageN/backward, and the sweep names no built-in workload",

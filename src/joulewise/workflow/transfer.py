@@ -24,7 +24,7 @@ from joulewise.workflow.devices import open_session
 from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.truth import is_noise_free, replanned_on_truth, true_iterations
 from joulewise.workflow.verifying import refuse_impossible_points, refuse_other_device
-from joulewise.workflow.workloads import load_workload, refuse_other_launches
+from joulewise.workflow.workloads import is_named, load_workload, refuse_other_launches
 from joulewise.workload.builtin import is_builtin
 from joulewise.workload.gpt3_xl import gpt3_xl
 from joulewise.workload.published_transfer import (
@@ -33,6 +33,7 @@ from joulewise.workload.published_transfer import (
     gpt3_xl_transfer,
 )
 
+_STUDIED = "gpt3-xl"
 _FIGURE_OF_DEGREES = "figure 8"
 
 
@@ -126,7 +127,7 @@ def transfer_plan(
         MeasurementError: No trustworthy number came out.
     """
     plan = read_plan(job.plan)
-    if is_builtin(plan.workload):
+    if is_named(plan.workload):
         refuse_other_launches(plan, load_workload(plan.workload), job.plan)
     targets = _targets(job, plan)
     device = job.device if job.device is not None else plan.device
@@ -243,14 +244,7 @@ def _targets(job: TransferJob, plan: Plan) -> list[_Target]:
     rows = gpt3_xl_transfer().rows
     studied = [(gpt3_xl(row.batch_count, row.tensor_parallel_count), row) for row in rows]
     if not job.targets:
-        if not is_builtin(plan.workload):
-            raise InputError(
-                f"the plan's workload ({plan.workload}) is not built in, so nothing says what "
-                "its other batch sizes and degrees are",
-                file=str(job.plan),
-                field="workload",
-                hint="Name each with --to FILE.",
-            )
+        _refuse_unstudied(plan, job.plan)
         return [
             _Target(label=_label(row), workload=workload, published=row)
             for workload, row in studied
@@ -267,6 +261,23 @@ def _targets(job: TransferJob, plan: Plan) -> list[_Target]:
         )
         for workload in loaded
     ]
+
+
+def _refuse_unstudied(plan: Plan, file: Path) -> None:
+    """Other batch sizes and degrees were published of one workload alone."""
+    if plan.workload.partition(",")[0] == _STUDIED:
+        return
+    why = f"the plan's workload ({plan.workload}) is not built in, so nothing says what "
+    hint = "Name each with --to FILE."
+    if is_named(plan.workload):
+        why = f"the plan is for {plan.workload}, of which no study says what "
+        hint = f"Name each, as in --to {plan.workload.partition(',')[0]},batch=2."
+    raise InputError(
+        f"{why}its other batch sizes and degrees are",
+        file=str(file),
+        field="workload",
+        hint=hint,
+    )
 
 
 def _label(row: PublishedTransfer) -> str:

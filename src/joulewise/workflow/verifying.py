@@ -25,12 +25,12 @@ from joulewise.workflow.preparing import (
     refuse_without_rights,
 )
 from joulewise.workflow.workloads import (
+    is_named,
     load_workload,
     refuse_other_launches,
     refuse_other_size,
     source_files,
 )
-from joulewise.workload.builtin import is_builtin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ def _workload_to_run(plan: Plan, file: Path, workload: str | None) -> Workload:
         asked = load_workload(workload)
         refuse_other_size(plan.workload, asked, file)
         return asked
-    if not is_builtin(plan.workload):
+    if not is_named(plan.workload):
         raise InputError(
             f"the plan's workload ({plan.workload}) is not built in, so nothing says what its "
             "kernels compute and a device cannot run them",

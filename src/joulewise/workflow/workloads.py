@@ -10,12 +10,19 @@ from joulewise.domain.plan import Plan
 from joulewise.domain.workload import Launch, Workload
 from joulewise.plan.make import EACH_KERNEL_ONCE
 from joulewise.store.documents import read_workload
+from joulewise.store.hf_config import read_hf_config
 from joulewise.workload.builtin import (
     builtin_names,
     builtin_workload,
     describe_builtin,
     is_builtin,
 )
+from joulewise.workload.transformer.huggingface import model_of_config
+from joulewise.workload.transformer.model import TransformerModel
+from joulewise.workload.transformer.options import workload_of_text
+
+HUGGINGFACE_PREFIX = "hf:"
+_CONFIG_NAME = "config.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +41,52 @@ def workload_lines() -> tuple[WorkloadLine, ...]:
 
 
 def load_workload(text: str) -> Workload:
-    """A file if there is one of that name, else a built-in. Raises InputError for neither."""
+    """A built-in, the model of `hf:PATH[,options]`, or a file. Raises InputError for none."""
+    if is_huggingface(text):
+        return _huggingface_workload(text)
     path = workload_file(text)
     return builtin_workload(text) if path is None else read_workload(path)
+
+
+def is_named(text: str) -> bool:
+    """Whether the text tells all of a workload: a built-in, or `hf:PATH`, with options."""
+    return is_builtin(text) or is_huggingface(text)
+
+
+def is_huggingface(text: str) -> bool:
+    """Whether the text names a `config.json` of Hugging Face's."""
+    return text.startswith(HUGGINGFACE_PREFIX)
+
+
+def huggingface_model(path: Path) -> TransformerModel:
+    """The shape in a `config.json`, or in the folder of a model. Raises InputError."""
+    return model_of_config(read_hf_config(path), file=str(_config_file(path)))
+
+
+def _huggingface_workload(text: str) -> Workload:
+    """A workload of the name that it is asked for by, so that plans made for it say that name."""
+    name, _, options = text.partition(",")
+    path = name.removeprefix(HUGGINGFACE_PREFIX)
+    if not path:
+        raise InputError(
+            f"{text!r} names no file",
+            field="workload",
+            hint="Write hf: and the path of a config.json, as in hf:model/config.json,batch=2.",
+        )
+    return workload_of_text(huggingface_model(Path(path)), options, name=name)
+
+
+def _config_file(path: Path) -> Path:
+    return path / _CONFIG_NAME if path.is_dir() else path
 
 
 def workload_file(text: str | None) -> Path | None:
     """The file that a workload is read from; `None` for a built-in, and for none at all."""
     if text is None or is_builtin(text):
         return None
+    if is_huggingface(text):
+        name = text.partition(",")[0].removeprefix(HUGGINGFACE_PREFIX)
+        return _config_file(Path(name)) if name else None
     path = Path(text)
     return path if path.suffix == ".json" or path.exists() else None
 
@@ -59,14 +103,14 @@ def load_optional_workload(text: str | None) -> Workload | None:
 
 
 def refuse_other_size(measured: str | None, asked: Workload | None, file: Path) -> None:
-    """A built-in workload of another batch size or degree has other times under the same names.
+    """A workload of another batch size or degree has other times under the same names.
 
     Raises InputError where a file that holds figures of one meets a request for another.
     """
     if measured is None or asked is None or measured == asked.name:
         return
     same_kind = measured.partition(",")[0] == asked.name.partition(",")[0]
-    if same_kind and is_builtin(measured) and is_builtin(asked.name):
+    if same_kind and is_named(measured) and is_named(asked.name):
         raise InputError(
             f"this holds figures of {measured}, not of {asked.name}",
             file=str(file),

@@ -15,7 +15,15 @@ from importlib import resources
 import msgspec
 
 from joulewise.domain.errors import InputError
-from joulewise.domain.workload import Dtype, KernelKind, KernelWork, Launch, Pass, Workload
+from joulewise.domain.workload import (
+    Dtype,
+    IterationSize,
+    KernelKind,
+    KernelWork,
+    Launch,
+    Pass,
+    Workload,
+)
 
 LAYER_COUNT = 24
 HIDDEN_COUNT = 2048
@@ -23,6 +31,9 @@ HEAD_COUNT = 16
 SEQUENCE_COUNT = 1024
 # 50,257 entries padded to a multiple of 128.
 VOCABULARY_COUNT = 50_304
+# Weights and biases of 24 layers, the final norm, token and 2048 position embeddings, the former
+# shared with the output (Brown et al., arXiv 2005.14165, table 2.1); padding is no parameter.
+PARAMETER_COUNT = 1_315_723_264
 DEFAULT_BATCH_COUNT = 40
 ELEMENT_BYTES = 2  # bfloat16
 
@@ -237,6 +248,30 @@ def _efficiencies() -> dict[str, _Efficiency]:
     return msgspec.json.decode(text, type=dict[str, _Efficiency])
 
 
+def _size(
+    batch_count: int, tensor_parallel_count: int, shapes: tuple[KernelShape, ...]
+) -> IterationSize:
+    """What an iteration does over all GPUs of the tensor-parallel group.
+
+    Model FLOPs are those of its matrix products in closed form: forward 2 per weight and token,
+    backward twice that, and attention, whose scores are all computed here though half of them
+    are masked (Chowdhery et al., arXiv 2204.02311, appendix B, counts it so, too).
+    """
+    token_count = batch_count * SEQUENCE_COUNT
+    layer_weights = 12 * HIDDEN_COUNT**2
+    weights = LAYER_COUNT * layer_weights + VOCABULARY_COUNT * HIDDEN_COUNT
+    attention = 12 * LAYER_COUNT * HIDDEN_COUNT * SEQUENCE_COUNT
+    flops = sum(shapes[index].flop_count for index in launch_order())
+    return IterationSize(
+        gpu_count=tensor_parallel_count,
+        token_count=token_count,
+        parameter_count=PARAMETER_COUNT,
+        model_flop_count=float(token_count * (6 * weights + attention)),
+        kernel_flop_count=tensor_parallel_count * flops,
+        dtype=Dtype.BF16,
+    )
+
+
 def gpt3_xl(batch_count: int = DEFAULT_BATCH_COUNT, tensor_parallel_count: int = 1) -> Workload:
     """One training iteration of GPT-3 XL; see `kernel_shapes` for what the degrees split."""
     shapes = kernel_shapes(batch_count, tensor_parallel_count)
@@ -261,4 +296,9 @@ def gpt3_xl(batch_count: int = DEFAULT_BATCH_COUNT, tensor_parallel_count: int =
     )
     name = f"gpt3-xl,batch={batch_count},tp={tensor_parallel_count}"
     is_default = (batch_count, tensor_parallel_count) == (DEFAULT_BATCH_COUNT, 1)
-    return Workload(name="gpt3-xl" if is_default else name, launches=launches, works=works)
+    return Workload(
+        name="gpt3-xl" if is_default else name,
+        launches=launches,
+        works=works,
+        size=_size(batch_count, tensor_parallel_count, shapes),
+    )

@@ -20,12 +20,13 @@ from joulewise.cli.options import (
 )
 from joulewise.cli.outcome import finish
 from joulewise.cli.progress import progress_bars
-from joulewise.cli.render import print_caveats, say, table
+from joulewise.cli.render import print_caveats, print_wrapped, say, table
 from joulewise.cli.sentences import comparison_rows, plan_sentence
 from joulewise.cli.values import caveat_kinds, slowdown_budget
 from joulewise.cli.verdicts import plan_outcome, regions_document, requests_document
 from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Granularity, Objective, PlanRequest, Scope
+from joulewise.report.efficiency import efficiency_line
 from joulewise.workflow.planning import PlanJob, plan_to_file
 
 
@@ -96,6 +97,7 @@ def plan(
             made, result.comparison, out, is_table_simulated=result.is_table_simulated
         )
         say(console, sentence)
+        print_wrapped(console, efficiency_line(made, None))
 
     extra = {
         **regions_document(made),

@@ -14,10 +14,11 @@ from joulewise.cli.options import AsJson, FailOn
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.pipeline_render import pipeline_outcome
 from joulewise.cli.progress import progress_bars
-from joulewise.cli.render import print_line, say
+from joulewise.cli.render import print_line, print_wrapped, say
 from joulewise.cli.sentences import with_origin
 from joulewise.cli.values import caveat_kinds
 from joulewise.cli.verdicts import plan_outcome
+from joulewise.report.efficiency import efficiency_line
 from joulewise.report.pipeline_verdict import pipeline_verdict
 from joulewise.report.verdict import headline
 from joulewise.workflow.pipeline_reporting import has_pipeline, write_pipeline_report
@@ -64,6 +65,7 @@ def _of_plan(run_dir: Path, *, as_json: bool) -> Outcome:
             plan, seen, written.comparison, is_table_simulated=written.is_table_simulated
         )
         say(console, sentence)
+        print_wrapped(console, efficiency_line(plan, seen))
         print_line(console, f"Report: {written.path}")
 
     extra: dict[str, object] = {"report": str(written.path)}

@@ -26,12 +26,13 @@ from joulewise.cli.options import (
 )
 from joulewise.cli.outcome import finish
 from joulewise.cli.progress import progress_bars
-from joulewise.cli.render import print_caveats, print_line, say, table
+from joulewise.cli.render import print_caveats, print_line, print_wrapped, say, table
 from joulewise.cli.sentences import comparison_rows, replay_line, tune_sentence
 from joulewise.cli.values import caveat_kinds, clock_list, power_limit_list
 from joulewise.cli.verdicts import plan_caveats, plan_outcome
 from joulewise.domain.plan import Granularity, Objective, Scope
 from joulewise.integrations.torch_runner import TorchRunners
+from joulewise.report.efficiency import efficiency_line
 from joulewise.workflow.reporting import PLAN_NAME
 from joulewise.workflow.tuning import TuneJob, tune_to_folder
 
@@ -76,6 +77,7 @@ def tune(
         console.print(table(None, columns, comparison_rows(result.comparison)))
         print_caveats(console, plan_caveats(result.plan, result.verification))
         say(console, tune_sentence(result.plan, result.verification, result.comparison))
+        print_wrapped(console, efficiency_line(result.plan, result.verification))
         print_line(console, replay_line(result.plan, result.folder / PLAN_NAME))
         print_line(console, f"Report: {result.report}")
 

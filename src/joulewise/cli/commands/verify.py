@@ -16,11 +16,12 @@ from joulewise.cli.options import (
 )
 from joulewise.cli.outcome import finish
 from joulewise.cli.progress import progress_bars
-from joulewise.cli.render import print_caveats, print_line, say, table
+from joulewise.cli.render import print_caveats, print_line, print_wrapped, say, table
 from joulewise.cli.sentences import replay_line, verification_rows, verified_sentence
 from joulewise.cli.values import caveat_kinds
 from joulewise.cli.verdicts import plan_caveats, plan_outcome
 from joulewise.integrations.torch_runner import TorchRunners
+from joulewise.report.efficiency import efficiency_line
 from joulewise.workflow.verifying import VerifyJob, verify_to_file
 
 
@@ -47,6 +48,7 @@ def verify(
         console.print(table(None, columns, verification_rows(seen)))
         print_caveats(console, plan_caveats(result.plan, seen))
         say(console, verified_sentence(result.plan, seen, ()))
+        print_wrapped(console, efficiency_line(result.plan, seen))
         print_line(console, replay_line(result.plan, plan))
 
     finish(plan_outcome(result.plan, seen, render, {}), as_json=as_json, fail_on=wanted)

@@ -1,0 +1,120 @@
+"""A workload in words: amounts, what the job is, and one sentence on its iteration."""
+
+from __future__ import annotations
+
+from joulewise.domain.trace import IterationTrace
+from joulewise.domain.workload import IterationSize, Pass
+from joulewise.report.wording import count, counted, duration, energy, percent
+from joulewise.report.workload_facts import KernelFacts, TimeSource, WorkloadFacts
+
+_THIN = "\N{NARROW NO-BREAK SPACE}"
+_PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_DIGIT_COUNT = 4
+
+
+def amount(value: float, unit: str) -> str:
+    """Four digits and a decimal prefix: `57.12 TFLOP`, `1.234 GB`."""
+    factor, prefix = next((one for one in _PREFIXES if abs(value) >= one[0]), (1.0, ""))
+    shown = value / factor
+    whole_count = len(str(int(abs(shown))))
+    digit_count = 0 if factor == 1.0 and value == int(value) else _DIGIT_COUNT - whole_count
+    return f"{shown:.{max(digit_count, 0)}f}{_THIN}{prefix}{unit}"
+
+
+def passes_text(passes: tuple[Pass, ...]) -> str:
+    """`forward`, `forward, backward`."""
+    return ", ".join(pass_.value for pass_ in passes)
+
+
+def work_text(kernel: KernelFacts) -> tuple[str, str, str]:
+    """FLOPs, bytes and FLOPs per byte of a kernel; empty where they are not known."""
+    flop = "" if kernel.flop_count is None else amount(kernel.flop_count, "FLOP")
+    traffic = "" if kernel.traffic_bytes is None else amount(kernel.traffic_bytes, "B")
+    each = kernel.flop_per_byte_ratio
+    return flop, traffic, "" if each is None else f"{each:.3g}"
+
+
+def workload_sentence(facts: WorkloadFacts) -> str:
+    """What one iteration is, where its time is from, and what takes most of it."""
+    made_of = f"{counted(facts.launch_count, 'launch')} of {counted(facts.kernel_count, 'kernel')}"
+    name = facts.workload.name
+    if facts.time_source is None or facts.time_s is None:
+        return f"One iteration of {name}: {made_of}{_work_words(facts)} on each GPU."
+    device = facts.device_name or "a GPU that the profile does not name"
+    takes = f"takes {duration(facts.time_s)}"
+    if facts.energy_j is not None:
+        takes += f" and {energy(facts.energy_j)}"
+    longest = max(facts.passes, key=lambda one: one.time_s or 0.0)
+    share = (longest.time_s or 0.0) / (sum(one.time_s or 0.0 for one in facts.passes) or 1.0)
+    return (
+        f"One iteration of {name} {takes} on {device} ({facts.time_source.value}): {made_of}, "
+        f"{percent(share, digit_count=0)} of their time in the {longest.pass_.value} pass"
+        f"{_gap_words(facts)}."
+    )
+
+
+def size_rows(size: IterationSize | None) -> tuple[tuple[str, str], ...]:
+    """What an iteration of the whole job does, as (label, text)."""
+    if size is None:
+        return ()
+    rows = (
+        ("GPUs", count(size.gpu_count)),
+        ("GPUs in one node", None if size.node_gpu_count is None else count(size.node_gpu_count)),
+        ("tokens", None if size.token_count is None else count(size.token_count)),
+        ("parameters", None if size.parameter_count is None else count(size.parameter_count)),
+        ("model FLOPs", _flop(size.model_flop_count)),
+        ("kernel FLOPs", _flop(size.kernel_flop_count)),
+        ("matrices in", size.dtype.value if size.dtype else None),
+    )
+    return tuple((label, text) for label, text in rows if text is not None)
+
+
+def trace_rows(trace: IterationTrace | None) -> tuple[tuple[str, str], ...]:
+    """Where a traced iteration is from, as (label, text)."""
+    if trace is None:
+        return ()
+    rank = None
+    if trace.rank is not None:
+        rank = str(trace.rank)
+        rank += "" if trace.rank_count is None else f" of {count(trace.rank_count)}, from 0"
+    rows = (
+        ("profiler", trace.tool),
+        ("file", trace.file),
+        ("GPU", f"{trace.gpu} ({trace.device_name})" if trace.device_name else str(trace.gpu)),
+        ("rank", rank),
+        ("iteration", iteration_text(trace)),
+        ("whole file", whole_file_text(trace)),
+    )
+    return tuple((label, text) for label, text in rows if text is not None)
+
+
+def iteration_text(trace: IterationTrace) -> str:
+    """Which part of the file was taken for an iteration."""
+    of = f"one of {count(trace.iteration_count)}" if trace.iteration_count > 1 else "the only one"
+    return f"{trace.step}, {of}" if trace.step else f"{of}, by repetition"
+
+
+def whole_file_text(trace: IterationTrace) -> str:
+    """Kernel launches of the whole file, on every GPU."""
+    return (
+        f"{counted(trace.trace_kernel_count, 'kernel launch')}, "
+        f"{duration(trace.trace_kernel_time_s)}"
+    )
+
+
+def _flop(value: float | None) -> str | None:
+    return None if value is None else amount(value, "FLOP")
+
+
+def _work_words(facts: WorkloadFacts) -> str:
+    if facts.flop_count is None or facts.traffic_bytes is None:
+        return ""
+    return f", {amount(facts.flop_count, 'FLOP')} and {amount(facts.traffic_bytes, 'B')} of traffic"
+
+
+def _gap_words(facts: WorkloadFacts) -> str:
+    if not facts.gap_s or not facts.time_s:
+        return ""
+    if facts.time_source is TimeSource.TRACED:
+        return f"; no kernel runs {percent(facts.gap_s / facts.time_s, digit_count=1)} of the time"
+    return f"; gaps take {percent(facts.gap_s / facts.time_s, digit_count=1)} of the time"

@@ -1,0 +1,166 @@
+"""The traced iteration of a workload file: its launches as columns, for there may be a million."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+from joulewise.domain.errors import InputError
+from joulewise.domain.passes import Pass
+from joulewise.domain.trace import IterationTrace, TracedKernel, TracedLaunch
+from joulewise.store.columns import Field, names
+from joulewise.store.record_files import record_of
+from joulewise.store.wire import to_builtins, wire_type
+
+# Longer than any GPU ever ran without a break.
+_LONGEST_S = 1e9
+
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+Index = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class LaunchColumns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Launches as they ran, one entry each in every list; `kernel_index` counts into `kernels`."""
+
+    kernel_index: tuple[Index, ...]
+    pass_: tuple[Pass, ...] = msgspec.field(name="pass")
+    stream: tuple[int, ...]
+    start_s: tuple[Amount, ...]
+    duration_s: tuple[Amount, ...]
+    is_graph_launch: tuple[bool, ...]
+
+
+class TraceItem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One iteration on one GPU, as a profiler saw it."""
+
+    tool: str
+    file: str
+    gpu: int
+    device_name: str | None
+    rank: int | None
+    rank_count: int | None
+    step: str | None
+    iteration_count: Annotated[int, msgspec.Meta(ge=1)]
+    duration_s: Amount
+    busy_s: Amount
+    overlap_s: Amount
+    gap_s: Amount
+    kernels: tuple[wire_type(TracedKernel), ...]  # type: ignore[valid-type]
+    launches: LaunchColumns
+    trace_kernel_count: Index
+    trace_kernel_time_s: Amount
+
+
+_PLAIN = tuple(name for name in TraceItem.__struct_fields__ if name not in {"kernels", "launches"})
+_TIMES = ("duration_s", "busy_s", "overlap_s", "gap_s", "trace_kernel_time_s")
+
+
+def trace_item(trace: IterationTrace) -> dict[str, object]:
+    """A traced iteration as what JSON is made of.
+
+    A launch of a kernel that `kernels` does not name raises KeyError.
+    """
+    index = {kernel.kernel: number for number, kernel in enumerate(trace.kernels)}
+    launches = trace.launches
+    return {
+        **{name: getattr(trace, name) for name in _PLAIN},
+        "kernels": [to_builtins(kernel) for kernel in trace.kernels],
+        "launches": {
+            "kernel_index": [index[launch.kernel] for launch in launches],
+            "pass": [launch.pass_.value for launch in launches],
+            "stream": [launch.stream for launch in launches],
+            "start_s": [launch.start_s for launch in launches],
+            "duration_s": [launch.duration_s for launch in launches],
+            "is_graph_launch": [launch.is_graph_launch for launch in launches],
+        },
+    }
+
+
+def trace_of_item(item: TraceItem, file: str) -> IterationTrace:
+    """The traced iteration that a decoded item stands for.
+
+    Raises:
+        InputError: columns of unlike length, an index beyond the kernels, a kernel named twice,
+            a senseless time; names the field.
+    """
+    for name in _TIMES:
+        _check_time(getattr(item, name), f"trace.{name}", file)
+    kernels = tuple(record_of(kernel, TracedKernel, file) for kernel in item.kernels)
+    _check_kernels(kernels, file)
+    plain: Mapping[str, object] = {name: getattr(item, name) for name in _PLAIN}
+    return IterationTrace(
+        **plain,  # type: ignore[arg-type] - the same fields, of the same types
+        kernels=kernels,
+        launches=_launches(item.launches, kernels, file),
+    )
+
+
+def _check_kernels(kernels: tuple[TracedKernel, ...], file: str) -> None:
+    labels = [kernel.kernel for kernel in kernels]
+    names(labels, Field(file=file, name="trace.kernels"))
+    if len(set(labels)) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise InputError(
+            f"the kernel {twice!r} is listed twice",
+            file=file,
+            field="trace.kernels",
+            hint="Keep one.",
+        )
+    for number, kernel in enumerate(kernels):
+        _check_time(kernel.time_s, f"trace.kernels[{number}].time_s", file)
+
+
+def _launches(
+    columns: LaunchColumns, kernels: tuple[TracedKernel, ...], file: str
+) -> tuple[TracedLaunch, ...]:
+    count = len(columns.kernel_index)
+    for name in LaunchColumns.__struct_fields__:
+        if len(getattr(columns, name)) != count:
+            raise InputError(
+                f"the list has {len(getattr(columns, name))} entries, and kernel_index {count}",
+                file=file,
+                field=f"trace.launches.{name.rstrip('_')}",
+                hint="Every list has one entry for each launch.",
+            )
+    highest = max(columns.kernel_index, default=-1)
+    if highest >= len(kernels):
+        raise InputError(
+            f"there is no kernel {highest}; {len(kernels)} are listed",
+            file=file,
+            field="trace.launches.kernel_index",
+            hint="It counts into trace.kernels, from 0.",
+        )
+    for name in ("start_s", "duration_s"):
+        _check_time(max(getattr(columns, name), default=0.0), f"trace.launches.{name}", file)
+    labels = tuple(kernel.kernel for kernel in kernels)
+    return tuple(
+        TracedLaunch(
+            kernel=labels[index],
+            pass_=pass_,
+            stream=stream,
+            start_s=start_s,
+            duration_s=duration_s,
+            is_graph_launch=is_graph_launch,
+        )
+        for index, pass_, stream, start_s, duration_s, is_graph_launch in zip(
+            columns.kernel_index,
+            columns.pass_,
+            columns.stream,
+            columns.start_s,
+            columns.duration_s,
+            columns.is_graph_launch,
+            strict=True,
+        )
+    )
+
+
+def _check_time(time_s: float, field: str, file: str) -> None:
+    if time_s > _LONGEST_S:
+        raise InputError(
+            f"{time_s:g} s is longer than any iteration",
+            file=file,
+            field=field,
+            hint="Times are in seconds.",
+        )

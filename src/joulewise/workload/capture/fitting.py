@@ -1,0 +1,180 @@
+"""Shares of a GPU's peak that work must reach to take the time that a profiler saw.
+
+The physics of joulewise, a launch and a smooth maximum of computing, traffic and waiting, is
+solved for the share of the side that binds: `t = launch + ((a/c)^p + (b/m)^p + w^p)^(1/p)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from joulewise.domain.gpu_peaks import GpuPeaks
+from joulewise.domain.workload import Dtype, KernelKind, KernelWork
+
+LAUNCH_S = 2e-6
+"""Part of a kernel's time that no clock shortens: what the virtual GPUs take for a launch."""
+_LEAST_WORK_RATIO = 0.25
+_LEAST_TIME_S = 1e-9
+
+# How sharply the slowest side sets the time; those of the virtual H100.
+_GEMM_EXPONENT = 5.0
+_OTHER_EXPONENT = 4.0
+
+# Shares of the side that does not bind: medians of the kernels of the built-in gpt3-xl, which
+# were fitted to measurements (workload/data/gpt3_xl.json).
+_GEMM_DEFAULTS = (0.959, 0.543)
+_OTHER_DEFAULTS = (0.0348, 0.925)
+# The side that does not bind leaves this much of the time to the one that does; assumed.
+_MOST_OF_OTHER_SIDE = 0.9
+# Boards boost above the clock that their peak is printed for; more than this is no arithmetic.
+_MOST_OF_PEAK_RATIO = 1.2
+_LEAST_RATIO = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawWork:
+    """Work of one launch before its shares of the peak are known.
+
+    `link_s` is what a collective waits for the link; `is_estimated` says that FLOPs and bytes
+    come from the duration, `is_product` that the FLOPs are those of matrix products.
+    """
+
+    kind: KernelKind
+    dtype: Dtype
+    flop_count: float
+    traffic_bytes: float
+    link_s: float = 0.0
+    is_estimated: bool = False
+    is_product: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shares:
+    """Parts of the time that computing and traffic would take alone at the printed peaks."""
+
+    compute_ratio: float
+    memory_ratio: float
+
+
+def fitted_kernel(kernel: str, raw: RawWork, time_s: float, peaks: GpuPeaks | None) -> KernelWork:
+    """The work of a kernel that takes `time_s` a launch on the GPU of these peaks.
+
+    Traffic above what the memory can move in that time was served by caches and is left out.
+    Without peaks the shares are the defaults.
+    """
+    work_s = _without_launch(time_s)
+    if raw.kind is KernelKind.COLLECTIVE:
+        return _collective(kernel, raw, work_s, peaks)
+    if peaks is None:
+        return _work(kernel, raw, _defaults(raw.kind), wait_s=0.0)
+    moved = min(raw.traffic_bytes, peaks.bandwidth_bytes_per_s * work_s)
+    ratios = _ratios(raw, moved, work_s, peaks)
+    return _work(kernel, raw, ratios, wait_s=0.0, traffic_bytes=moved)
+
+
+def fitted_region(
+    kernel: str, raw: RawWork, busy_s: float, time_s: float, peaks: GpuPeaks | None
+) -> KernelWork:
+    """The work of launches that overlapped: `busy_s` of `time_s` are not links alone.
+
+    Work and links share the time in proportion to what they take alone, so that their smooth
+    maximum is the time seen.
+    """
+    span_s = _without_launch(time_s)
+    exponent = _exponent(raw.kind)
+    busy, link = min(busy_s, span_s) / span_s, min(raw.link_s, span_s) / span_s
+    together = (busy**exponent + link**exponent) ** (1.0 / exponent)
+    if raw.kind is KernelKind.COLLECTIVE or together <= 0.0:
+        return _collective(kernel, raw, span_s, peaks)
+    wait_s = span_s * link / together
+    if peaks is None:
+        return _work(kernel, raw, _defaults(raw.kind), wait_s=wait_s)
+    work_s = max(span_s * busy / together, _LEAST_TIME_S)
+    ratios = _ratios(raw, raw.traffic_bytes, work_s, peaks)
+    return _work(kernel, raw, ratios, wait_s=wait_s)
+
+
+def is_possible(raw: RawWork, time_s: float, peaks: GpuPeaks | None) -> bool:
+    """Whether a GPU of these peaks can compute this much in the time: else the count is wrong."""
+    peak = None if peaks is None else peaks.flop_per_s.get(raw.dtype)
+    return peak is None or raw.flop_count <= _MOST_OF_PEAK_RATIO * peak * max(time_s, _LEAST_TIME_S)
+
+
+def _without_launch(time_s: float) -> float:
+    return max(time_s - LAUNCH_S, _LEAST_WORK_RATIO * time_s, _LEAST_TIME_S)
+
+
+def _exponent(kind: KernelKind) -> float:
+    return _GEMM_EXPONENT if kind is KernelKind.GEMM else _OTHER_EXPONENT
+
+
+def _defaults(kind: KernelKind) -> _Shares:
+    compute, memory = _GEMM_DEFAULTS if kind is KernelKind.GEMM else _OTHER_DEFAULTS
+    return _Shares(compute_ratio=compute, memory_ratio=memory)
+
+
+def _collective(kernel: str, raw: RawWork, work_s: float, peaks: GpuPeaks | None) -> KernelWork:
+    """A collective waits for the link; what it moves locally takes a part of that."""
+    defaults = _defaults(raw.kind)
+    if peaks is None or not raw.traffic_bytes:
+        return _work(kernel, raw, defaults, wait_s=work_s)
+    full_s = raw.traffic_bytes / peaks.bandwidth_bytes_per_s / defaults.memory_ratio
+    share = min(full_s / work_s, _MOST_OF_OTHER_SIDE)
+    moved = min(raw.traffic_bytes, share * work_s * peaks.bandwidth_bytes_per_s)
+    # Adding up takes the SMs less than the traffic takes the memory.
+    peak = peaks.flop_per_s.get(raw.dtype)
+    needed = 0.0 if peak is None else raw.flop_count / (peak * work_s)
+    ratios = _Shares(
+        compute_ratio=max(defaults.compute_ratio, needed / 0.25),
+        memory_ratio=moved / (peaks.bandwidth_bytes_per_s * work_s * share),
+    )
+    wait_s = work_s * (1.0 - share**_OTHER_EXPONENT) ** (1.0 / _OTHER_EXPONENT)
+    return _work(kernel, raw, ratios, wait_s=wait_s, traffic_bytes=moved)
+
+
+def _ratios(raw: RawWork, traffic_bytes: float, work_s: float, peaks: GpuPeaks) -> _Shares:
+    """Shares of the peak with which computing and traffic take `work_s` together."""
+    defaults = _defaults(raw.kind)
+    peak = peaks.flop_per_s.get(raw.dtype)
+    compute = 0.0 if peak is None else raw.flop_count / (peak * work_s)
+    memory = traffic_bytes / (peaks.bandwidth_bytes_per_s * work_s)
+    exponent = _exponent(raw.kind)
+    if compute >= memory:
+        memory_share = min(memory / defaults.memory_ratio, _MOST_OF_OTHER_SIDE)
+        bound = (1.0 - memory_share**exponent) ** (1.0 / exponent)
+        return _Shares(
+            compute_ratio=compute / bound,
+            memory_ratio=memory / memory_share if memory_share else defaults.memory_ratio,
+        )
+    compute_share = min(compute / defaults.compute_ratio, _MOST_OF_OTHER_SIDE)
+    bound = (1.0 - compute_share**exponent) ** (1.0 / exponent)
+    return _Shares(
+        compute_ratio=compute / compute_share if compute_share else defaults.compute_ratio,
+        memory_ratio=memory / bound,
+    )
+
+
+def _work(
+    kernel: str,
+    raw: RawWork,
+    ratios: _Shares,
+    *,
+    wait_s: float,
+    traffic_bytes: float | None = None,
+) -> KernelWork:
+    return KernelWork(
+        kernel=kernel,
+        kind=raw.kind,
+        dtype=raw.dtype,
+        flop_count=float(raw.flop_count),
+        traffic_bytes=float(raw.traffic_bytes if traffic_bytes is None else traffic_bytes),
+        compute_efficiency_ratio=_clipped(ratios.compute_ratio),
+        memory_efficiency_ratio=_clipped(ratios.memory_ratio),
+        core_activity_ratio=1.0,
+        memory_activity_ratio=1.0,
+        wait_s=wait_s,
+    )
+
+
+def _clipped(ratio: float) -> float:
+    return min(max(ratio, _LEAST_RATIO), 1.0)

@@ -1,0 +1,1 @@
+"""FLOPs and bytes of operations, from their names and the shapes of their inputs."""

@@ -1,0 +1,86 @@
+"""The pass of every launch: what the profiler says, what names say, what neighbours say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from joulewise.domain.passes import Pass
+from joulewise.domain.trace import KernelSignature
+
+_COMMUNICATION = re.compile(
+    r"nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv"
+    r"|cross_device_reduce",
+    re.IGNORECASE,
+)
+_BACKWARD = re.compile(
+    r"backward|(?<![a-z])bwd|[dw]grad|bn_bw|_grad(?![a-z])|Grad(?:Input|Weight)", re.IGNORECASE
+)
+# Lambdas are everywhere in names of C++ kernels, and no LAMB.
+_OPTIMIZER = re.compile(
+    r"adam|adagrad|sgd|lamb(?!da)|rmsprop|optimi[sz]er|multi_?tensor|foreach", re.IGNORECASE
+)
+
+
+def is_communication(signature: KernelSignature) -> bool:
+    """Whether a kernel exchanges data with other GPUs, by its metadata, name or operation."""
+    if signature.collective is not None:
+        return True
+    texts = (signature.name, signature.op or "")
+    return any(_COMMUNICATION.search(text) for text in texts)
+
+
+def pass_of_signature(signature: KernelSignature) -> Pass | None:
+    """What a kernel's own name and its operation's tell; `None` where they tell nothing.
+
+    Kernels that update weights within backward (fused embedding gradients) are backward.
+    """
+    if is_communication(signature):
+        return Pass.COMMUNICATION
+    texts = (signature.name, signature.op or "")
+    if any(_BACKWARD.search(text) for text in texts):
+        return Pass.BACKWARD
+    if any(_OPTIMIZER.search(text) for text in texts):
+        return Pass.OPTIMIZER
+    return None
+
+
+def passes_of_launches(
+    given: Sequence[Pass | None], named: Sequence[Pass | None]
+) -> tuple[Pass, ...]:
+    """The pass of each of N launches in order.
+
+    What the profiler says wins, then what names say. A launch of which neither tells lies
+    between others: within backward it is backward, within or just before the optimizer
+    (unscaling, clipping) it is the optimizer, and everything else is forward.
+
+    Args:
+        given: N passes from annotations and sequence numbers.
+        named: N passes from names, see `pass_of_signature`.
+    """
+    told = [by_mark or by_name for by_mark, by_name in zip(given, named, strict=True)]
+    before = _nearest(told)
+    after = _nearest(told[::-1])[::-1]
+    return tuple(
+        own or _between(earlier, later)
+        for own, earlier, later in zip(told, before, after, strict=True)
+    )
+
+
+def _nearest(told: Sequence[Pass | None]) -> list[Pass | None]:
+    """The last pass told up to each launch; communication happens beside the others."""
+    nearest: list[Pass | None] = []
+    last: Pass | None = None
+    for one in told:
+        if one is not None and one is not Pass.COMMUNICATION:
+            last = one
+        nearest.append(last)
+    return nearest
+
+
+def _between(earlier: Pass | None, later: Pass | None) -> Pass:
+    if later is Pass.OPTIMIZER and earlier in {Pass.BACKWARD, Pass.OPTIMIZER}:
+        return Pass.OPTIMIZER
+    if earlier is Pass.BACKWARD and later in {Pass.BACKWARD, None}:
+        return Pass.BACKWARD
+    return Pass.FORWARD

@@ -1,0 +1,142 @@
+"""Regions: launches that overlapped, as one kernel of their common work."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from joulewise.domain.passes import Pass
+from joulewise.domain.workload import Dtype, KernelKind
+from joulewise.workload.capture.fitting import RawWork
+from joulewise.workload.capture.intervals import cover
+from joulewise.workload.capture.labels import distinct, shortened
+from joulewise.workload.capture.units import Unit
+
+Composition = tuple[tuple[int, int], ...]
+"""Which kernels a region holds, and how many launches of each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionUse:
+    """All regions of one composition: how many, how long, and how long without links alone."""
+
+    composition: Composition
+    region_count: int
+    time_s: float
+    busy_s: float
+
+    @property
+    def launch_count(self) -> int:
+        """Launches in one of them."""
+        return sum(count for _, count in self.composition)
+
+
+def composition_of(kernels: Iterable[int]) -> Composition:
+    """The kernels of a region, in whatever order they came."""
+    return tuple(sorted(Counter(kernels).items()))
+
+
+def region_uses(
+    units: Sequence[Unit],
+    compositions: Sequence[Composition | None],
+    starts_ns: Sequence[int],
+    ends_ns: Sequence[int],
+    is_link: Sequence[bool],
+) -> dict[Composition, RegionUse]:
+    """Regions by composition, in order of first launch.
+
+    Args:
+        units: The iteration's units.
+        compositions: Of each unit; `None` for launches alone.
+        starts_ns: Of every launch.
+        ends_ns: Of every launch.
+        is_link: Whether a launch is a communication kernel.
+    """
+    together: dict[Composition, list[Unit]] = defaultdict(list)
+    for unit, composition in zip(units, compositions, strict=True):
+        if composition is not None:
+            together[composition].append(unit)
+    return {
+        composition: RegionUse(
+            composition=composition,
+            region_count=len(alike),
+            time_s=sum(unit.duration_ns for unit in alike) / 1e9,
+            busy_s=sum(_busy_s(unit, starts_ns, ends_ns, is_link) for unit in alike),
+        )
+        for composition, alike in together.items()
+    }
+
+
+def region_work(use: RegionUse, works: Mapping[int, RawWork]) -> RawWork:
+    """FLOPs and bytes of all launches together; the longest link time.
+
+    The format is that of most FLOPs of matrix products, the kind that of a matrix kernel where
+    there are any.
+    """
+    members = [(works[kernel], count) for kernel, count in use.composition]
+    by_format: dict[Dtype, float] = defaultdict(float)
+    for work, count in members:
+        if work.is_product:
+            by_format[work.dtype] += work.flop_count * count
+    is_link_only = all(work.kind is KernelKind.COLLECTIVE for work, _ in members)
+    kind = KernelKind.GEMM if by_format else KernelKind.OTHER
+    return RawWork(
+        kind=KernelKind.COLLECTIVE if is_link_only else kind,
+        dtype=max(by_format, key=lambda one: by_format[one]) if by_format else Dtype.FP32,
+        flop_count=sum(work.flop_count * count for work, count in members),
+        traffic_bytes=sum(work.traffic_bytes * count for work, count in members),
+        link_s=max(work.link_s for work, _ in members),
+        is_estimated=any(work.is_estimated for work, _ in members),
+        is_product=bool(by_format),
+    )
+
+
+def region_labels(
+    uses: Mapping[Composition, RegionUse],
+    labels: Mapping[int, str],
+    times_s: Mapping[int, float],
+    link_kernels: frozenset[int],
+) -> dict[Composition, str]:
+    """Names of regions: how many launches, the longest of them, and the longest link."""
+    texts = [_label(use, labels, times_s, link_kernels) for use in uses.values()]
+    return dict(zip(uses, distinct(texts, labels.values()), strict=True))
+
+
+def region_pass(
+    members: Sequence[int], passes: Sequence[Pass], durations_ns: Sequence[int]
+) -> Pass:
+    """The pass of most of the region's time, communication left out where there is other work."""
+    times: dict[Pass, int] = defaultdict(int)
+    for member in members:
+        times[passes[member]] += durations_ns[member]
+    working = {one: time for one, time in times.items() if one is not Pass.COMMUNICATION}
+    return max(working or times, key=lambda one: times[one])
+
+
+def _busy_s(
+    unit: Unit, starts_ns: Sequence[int], ends_ns: Sequence[int], is_link: Sequence[bool]
+) -> float:
+    working = [member for member in unit.members if not is_link[member]]
+    return cover(
+        np.array([max(starts_ns[one], unit.start_ns) for one in working], dtype=np.int64),
+        np.array([ends_ns[one] for one in working], dtype=np.int64),
+    ).busy_s
+
+
+def _label(
+    use: RegionUse,
+    labels: Mapping[int, str],
+    times_s: Mapping[int, float],
+    link_kernels: frozenset[int],
+) -> str:
+    kernels = sorted(
+        (kernel for kernel, _ in use.composition), key=lambda one: (-times_s[one], labels[one])
+    )
+    work = [labels[one] for one in kernels if one not in link_kernels]
+    link = [labels[one] for one in kernels if one in link_kernels]
+    parts = [*work[:1], *link[:1]]
+    room = 56 // len(parts)
+    return f"region of {use.launch_count}: {' + '.join(shortened(one, room) for one in parts)}"

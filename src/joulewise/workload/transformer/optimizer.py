@@ -1,0 +1,81 @@
+"""The optimizer's launches: one fused kernel over many tensors at a time.
+
+Mixed precision keeps an FP32 master copy of each 16-bit weight (Micikevicius et al.,
+arXiv 1710.03740). Bytes per trained parameter, each read or written once, with gradients in the
+size of the weights (e bytes):
+
+| optimizer | master | moments | gradient | weight | bytes |
+| --- | --- | --- | --- | --- | --- |
+| AdamW, 16-bit weights | 4 + 4 | 8 + 8 | 2 | 2 | 28 |
+| AdamW, FP32 weights (their own master) | 4 + 4 | 8 + 8 | 4 | | 28 |
+| SGD, 16-bit weights | 4 + 4 | | 2 | 2 | 12 |
+| SGD, FP32 weights | 4 + 4 | | 4 | | 12 |
+
+FP64 weights have FP64 moments: twice the FP32 rows. AdamW: Loshchilov and Hutter,
+arXiv 1711.05101. SGD is without momentum. Norms of gradients are not clipped.
+"""
+
+from __future__ import annotations
+
+import math
+
+from joulewise.domain.passes import Pass
+from joulewise.domain.workload import KernelKind
+from joulewise.workload.transformer.efficiency import Family
+from joulewise.workload.transformer.parallel import Share
+from joulewise.workload.transformer.parallel_weights import weights_of
+from joulewise.workload.transformer.setup import Optimizer
+from joulewise.workload.transformer.shapes import FP32_BYTES, KernelShape
+
+# PyTorch's multi-tensor kernels take 320 chunks of 65,536 elements at a time
+# (aten/src/ATen/native/cuda/MultiTensorApply.cuh).
+ELEMENTS_PER_LAUNCH_COUNT = 320 * 65_536
+
+# Moments, square root, quotient, decay and step; assumed.
+_OPERATIONS_PER_PARAMETER = {Optimizer.ADAMW: 15, Optimizer.SGD: 2}
+_STATE_COUNT = {Optimizer.ADAMW: 3, Optimizer.SGD: 1}
+
+
+def own_parameter_count(share: Share) -> float:
+    """Parameters that this GPU updates: with ZeRO, its part of those that its rank trains."""
+    trained = weights_of(share).trained_count
+    return trained / share.setup.data_parallel_count if share.setup.zero_stage else trained
+
+
+def optimizer_bytes_per_parameter(share: Share) -> int:
+    """Bytes read and written for each parameter that is updated; the module has the table."""
+    element_bytes = share.formats.element_bytes
+    state_bytes = max(element_bytes, FP32_BYTES)
+    is_own_master = element_bytes >= FP32_BYTES
+    weight_bytes = 0 if is_own_master else element_bytes
+    states = _STATE_COUNT[share.setup.optimizer]
+    return 2 * states * state_bytes + element_bytes + weight_bytes
+
+
+def optimizer_launch_count(share: Share) -> int:
+    """How many launches the update takes."""
+    if share.setup.optimizer is Optimizer.NONE or not share.setup.has_backward:
+        return 0
+    return math.ceil(own_parameter_count(share) / ELEMENTS_PER_LAUNCH_COUNT)
+
+
+def optimizer_launches(share: Share) -> tuple[KernelShape, ...]:
+    """Launches of the update, all alike; none for `Optimizer.NONE`."""
+    optimizer = share.setup.optimizer
+    launches = optimizer_launch_count(share)
+    if not launches:
+        return ()
+    parameters = own_parameter_count(share)
+    bytes_each = optimizer_bytes_per_parameter(share)
+    operations = _OPERATIONS_PER_PARAMETER[optimizer]
+    shape = KernelShape(
+        kernel=optimizer.value,
+        family=Family.ACTIVATION,
+        kind=KernelKind.OTHER,
+        dtype=share.formats.vector,
+        pass_=Pass.OPTIMIZER,
+        flop_count=operations * parameters / launches,
+        traffic_bytes=bytes_each * parameters / launches,
+        operation_count_per_element=operations * FP32_BYTES / bytes_each,
+    )
+    return (shape,) * launches
