@@ -77,7 +77,7 @@ studies: .venv/dev.stamp fake-nvml
 	@touch $@
 
 bench: .venv/dev.stamp .venv-peers/pip.stamp fake-nvml
-	@missed=0; for part in planner transitions pipelines loop nvml daemon; do \
+	@missed=0; for part in planner transitions pipelines loop nvml daemon import; do \
 	  $(BIN)/python benchmarks/bench_$$part.py || missed=1; done; exit $$missed
 
 figure: .venv/run.stamp
@@ -90,7 +90,7 @@ schemas: .venv/run.stamp
 lock:
 	pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header --no-annotate --build-deps-for editable -o requirements.txt pyproject.toml
 	pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header --no-annotate --build-deps-for editable --extra dev --extra docs -o requirements-dev.txt pyproject.toml
-	pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header --no-annotate --build-deps-for editable --extra dev --extra docs --extra clients --extra cuda --extra fuzz --extra torch -c requirements-dev.txt -o requirements-integrations.txt pyproject.toml
+	pip-compile -q --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --strip-extras --no-header --no-annotate --build-deps-for editable --extra dev --extra docs --extra clients --extra cuda --extra fuzz --extra torch --extra transformers -c requirements-dev.txt -o requirements-integrations.txt pyproject.toml
 	sed -i "s/+cpu$$//" requirements-integrations.txt
 
 clean:

@@ -12,7 +12,6 @@ Cell = int | float | str | bytes | None
 
 FIRST_PROCESS = 0x0001_0000_6400_0000  # pid 100; a thread's number goes into the lowest 24 bits
 SECOND_PROCESS = 0x0001_0000_6500_0000  # pid 101
-_PID_MASK = 0xFF_FFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +71,8 @@ class Export:
 def write_export(path: Path, export: Export) -> Path:
     """Write an export; the kernel table comes with the file only where there are kernels."""
     with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("PRAGMA journal_mode = OFF")
         writer = _Writer(connection, export)
         writer.kernels()
         writer.calls()
@@ -94,7 +95,7 @@ class _Writer:
                 "CUPTI_ACTIVITY_KIND_KERNEL", [self._kernel(kernel) for kernel in export.kernels]
             )
         if export.graphs:
-            rows = [
+            rows: list[Mapping[str, Cell]] = [
                 {
                     "start": graph.start,
                     "end": graph.end,
@@ -109,7 +110,7 @@ class _Writer:
             self._table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", rows)
 
     def calls(self) -> None:
-        rows = [
+        rows: list[Mapping[str, Cell]] = [
             {
                 "start": call.start,
                 "end": call.start,
@@ -125,7 +126,7 @@ class _Writer:
     def ranges(self) -> None:
         if not self._export.ranges:
             return
-        rows = []
+        rows: list[Mapping[str, Cell]] = []
         for mark in self._export.ranges:
             row: dict[str, Cell] = {
                 "start": mark.start,
@@ -153,13 +154,19 @@ class _Writer:
                 ],
             )
         self._table("DIAGNOSTIC_EVENT", [{"text": text} for text in export.diagnostics])
-        gpus = [{"id": gpu, "name": name} for gpu, name in export.gpu_names.items()]
+        gpus: list[Mapping[str, Cell]] = [
+            {"id": gpu, "name": name} for gpu, name in export.gpu_names.items()
+        ]
         self._table("TARGET_INFO_GPU" if export.year >= 2021 else "TARGET_INFO_CUDA_GPU", gpus)
-        devices = [{"pid": pid, "cudaId": cuda, "gpuId": gpu} for pid, cuda, gpu in export.devices]
+        devices: list[Mapping[str, Cell]] = [
+            {"pid": pid, "cudaId": cuda, "gpuId": gpu} for pid, cuda, gpu in export.devices
+        ]
         self._table("TARGET_INFO_CUDA_DEVICE", devices)
 
     def strings(self) -> None:
-        rows = [{"id": number, "value": text} for text, number in self._texts.items()]
+        rows: list[Mapping[str, Cell]] = [
+            {"id": number, "value": text} for text, number in self._texts.items()
+        ]
         self._table("StringIds", rows or [{"id": 1, "value": "nothing"}])
 
     def _kernel(self, kernel: Kernel) -> dict[str, Cell]:

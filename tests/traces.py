@@ -171,7 +171,7 @@ def _training_step(trace: KinetoTrace, step: int, start: float, rank_count: int 
     if rank_count:
         reduction = trace.op("c10d::allreduce_", host + 68, 8, thread=AUTOGRAD_THREAD)
         trace.launch(
-            "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", start + 400, 300.0, at=host + 70,
+            "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", start + 400, 300.0, at=host + 70, op=reduction,
             stream=COMMUNICATION_STREAM, thread=AUTOGRAD_THREAD,
             args={
                 "Collective name": "allreduce", "dtype": "BFloat16",

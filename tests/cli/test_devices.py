@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from inline_snapshot import snapshot
 
+from joulewise.workload.transformer.presets import preset_names
 from tests.cli.conftest import FEW_POINTS, Joulewise
 
 
@@ -27,11 +28,14 @@ SM and memory are numbers of clocks. A new operating point comes late by the lag
 change the GPU waits for the stall; set them with lag=5ms or stall=1ms. joulewise doctor tells what
 can be read and set on NVIDIA GPUs here.
 """)
-    assert workloads.out == snapshot("""\
-workload  what it is
-gpt3-xl   one training iteration of GPT-3 XL (1.3 B) in llm.c: 46 kernels, 897 launches; options
-          batch=40, tp=1
+    lines = workloads.out.splitlines()
+    assert "\n".join(lines[:4]) == snapshot("""\
+workload       what it is
+gpt3-xl        one training iteration of GPT-3 XL (1.3 B) in llm.c: 46 kernels, 897 launches;
+               options batch=40, tp=1
+gpt2           124 M decoder: 12 layers, hidden 768; seq=1024\
 """)
+    assert set(preset_names()) == {line.split()[0] for line in lines[3:]}
 
 
 @pytest.mark.parametrize("width", ["60", "80"])

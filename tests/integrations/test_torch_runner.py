@@ -12,7 +12,7 @@ from joulewise.device.real_time import MonotonicTimer
 from joulewise.domain.errors import InputError, MeasurementError, NotSupported
 from joulewise.domain.ports import GpuIdentity
 from joulewise.domain.workload import Dtype, KernelKind, KernelWork, Launch, Workload
-from joulewise.integrations.stand_ins import stand_in
+from joulewise.integrations.stand_ins import MatrixStandIn, stand_in
 from joulewise.integrations.torch_lanes import CpuLane
 from joulewise.integrations.torch_launches import copies_of, launch_of
 from joulewise.integrations.torch_runner import TorchRunner, TorchRunners, cpu_runner
@@ -165,6 +165,29 @@ def test_single_launches_that_wait_are_timed_with_their_wait() -> None:
     times_s = runner.launch_times_s("exchange", launch_count=4)
 
     assert all(time_s > 1.5e-3 for time_s in times_s)
+
+
+def test_shared_factors_are_held_once_and_multiplied_each_time() -> None:
+    import torch
+
+    one = MatrixStandIn(
+        dtype=Dtype.FP32,
+        product_count=50,
+        row_count=8,
+        column_count=8,
+        depth_count=4096,
+        is_shared=True,
+    )
+    launch = launch_of(one, torch.device("cpu"), copy_count=2)
+
+    touched = [tensors_touched_by(launch) for _ in range(4)]
+
+    assert touched[:2] == touched[2:]
+    assert [3, 3] == [len(each) for each in touched[:2]]
+    work = replace(PRODUCT, flop_count=one.flop_count, traffic_bytes=one.traffic_bytes)
+    with cpu_runner((work,), MonotonicTimer()).loop("product", run="r") as loop:
+        loop.begin_window(0)
+        assert loop.end_window().launch_count > 0
 
 
 def test_every_set_of_tensors_comes_equally_often_in_a_batch() -> None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import torch
 
 pytestmark = pytest.mark.integration
-transformers = pytest.importorskip("transformers")
 
 BATCH_COUNT = 2
 SEQUENCE_COUNT = 32
@@ -47,7 +46,14 @@ OPT = {
     "max_position_embeddings": 64,
     "word_embed_proj_dim": 48,
 }
-GPT2 = {"vocab_size": 101, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 64, **TOKENS}
+GPT2: dict[str, object] = {
+    "vocab_size": 101,
+    "n_embd": 48,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": 64,
+    **TOKENS,
+}
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 CONFIGS: dict[str, dict[str, object]] = {
     "bert": ENCODER,
@@ -69,6 +75,12 @@ FAMILIES = sorted(CONFIGS)
 DENSE = [name for name in FAMILIES if "num_experts_per_tok" not in CONFIGS[name]]
 
 
+@pytest.fixture(autouse=True)
+def transformers_is_there() -> None:
+    """Imported in tests alone, as it takes seconds."""
+    pytest.importorskip("transformers")
+
+
 class Config(Protocol):
     """What is used of a config of transformers."""
 
@@ -78,13 +90,20 @@ class Config(Protocol):
 
 
 def config_of(model_type: str, **changed: object) -> Config:
-    fields = {**CONFIGS[model_type], **changed}
+    return configured(model_type, {**CONFIGS[model_type], **changed})
+
+
+def configured(model_type: str, fields: dict[str, object]) -> Config:
+    import transformers
+
     config: Config = transformers.AutoConfig.for_model(model_type, **fields)
     return config
 
 
 def network(config: Config, *, has_head: bool = True, attention: str = "eager") -> torch.nn.Module:
     """The network of a config; experts one by one, as the counter knows no grouped products."""
+    import transformers
+
     is_encoder = config.model_type in {"bert", "roberta", "xlm-roberta"}
     auto = transformers.AutoModel
     if has_head:
@@ -168,7 +187,7 @@ def test_heads_of_no_stated_width_are_as_wide_as_in_the_network(model_type: str)
     import torch
 
     fields = {name: value for name, value in CONFIGS[model_type].items() if name != "head_dim"}
-    config = transformers.AutoConfig.for_model(model_type, **fields)
+    config = configured(model_type, fields)
     with torch.device("meta"):
         module = network(config)
     shape = model_of_config({**fields, "model_type": model_type}, file="config.json")
@@ -285,7 +304,7 @@ def test_parameters_of_every_preset_are_those_of_the_network(name: str) -> None:
     import torch
 
     shape = preset_model(name)
-    config = transformers.AutoConfig.for_model(family_of(name), **published_fields(name, shape))
+    config = configured(family_of(name), published_fields(name, shape))
     with torch.device("meta"):
         module = network(config)
 

@@ -80,7 +80,7 @@ def written(document: object, space: str, *, is_ascii: bool) -> bytes:
     head={}, events=[{"a": [{}, {"b": 1}, {}, {}]}, {}, {}], tail={"d": [{}, {}]}, space="",
     is_ascii=True, is_packed=False, block_byte_count=8,
 )  # fmt: skip
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 def test_a_stream_gives_what_json_load_gives(  # noqa: PLR0913, PLR0917 - what a file varies in
     head: Mapping[str, object],
     events: list[Event],
@@ -99,7 +99,7 @@ def test_a_stream_gives_what_json_load_gives(  # noqa: PLR0913, PLR0917 - what a
 
 
 @given(events=EVENTS, space=SPACES, block_byte_count=st.integers(min_value=1, max_value=400))
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 def test_a_bare_list_gives_the_same_events(
     events: list[Event], space: str, block_byte_count: int
 ) -> None:

@@ -41,9 +41,12 @@ def counted(one: StandIn) -> tuple[float, float]:
         flops = [part.flop_per_element_count for part in one.parts]
         size = 8 if one.is_double else 4
         return sum(n * f for n, f in zip(elements, flops, strict=True)), 2 * size * sum(elements)
+    assert isinstance(one, MatrixStandIn)
     a, b, c = one.row_count, one.depth_count, one.column_count
     size = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}[one.dtype.value]
-    return one.product_count * a * c * 2 * b, one.product_count * size * (a * b + b * c + a * c)
+    factor_count = 1 if one.is_shared else one.product_count
+    element_count = factor_count * (a * b + b * c) + one.product_count * a * c
+    return one.product_count * a * c * 2 * b, size * element_count
 
 
 def assert_alike(one: StandIn, work: KernelWork) -> None:
@@ -145,6 +148,21 @@ def test_what_nothing_can_stand_in_for_is_refused_by_name(impossible: KernelWork
     with pytest.raises(InputError, match="'k'") as caught:
         stand_in(impossible)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("token_count", [2048, 8192, 65536])
+def test_attention_in_one_kernel_is_products_of_shared_factors(token_count: int) -> None:
+    """Forward, of 32 heads of 128 each: more arithmetic than a product of as many bytes has."""
+    width = 32 * 128
+    work = replace(
+        WORK, flop_count=4.0 * token_count**2 * width, traffic_bytes=8.0 * token_count * width
+    )
+
+    one = stand_in(work)
+
+    assert isinstance(one, MatrixStandIn)
+    assert one.is_shared == (token_count > 2048)
+    assert_alike(one, work)
 
 
 def test_arithmetic_without_a_stand_in_is_refused() -> None:

@@ -99,9 +99,11 @@ def test_a_packed_file_that_is_cut_off_or_damaged_is_refused(tmp_path: Path) -> 
     assert "the packed file is damaged" in str(refusal(damaged))
 
 
-def test_a_folder_an_absent_file_and_a_locked_one_are_refused(tmp_path: Path) -> None:
+def test_a_folder_a_pipe_an_absent_file_and_a_locked_one_are_refused(tmp_path: Path) -> None:
     assert "this is a folder" in str(refusal(tmp_path))
     assert "there is no such file" in str(refusal(tmp_path / "absent.json"))
+    os.mkfifo(tmp_path / "pipe.json")
+    assert "this is a pipe" in str(refusal(tmp_path / "pipe.json"))
     locked = training_trace().write(tmp_path / "locked.json")
     locked.chmod(0)
     if not os.access(locked, os.R_OK):

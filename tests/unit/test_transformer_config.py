@@ -16,7 +16,7 @@ from joulewise.workload.transformer.huggingface import known_model_types, model_
 from joulewise.workload.transformer.model import Head, TransformerModel
 from joulewise.workload.transformer.presets import preset_model
 
-LLAMA = {
+LLAMA: dict[str, object] = {
     "architectures": ["LlamaForCausalLM"],
     "hidden_act": "silu",
     "hidden_size": 4096,
@@ -31,8 +31,13 @@ LLAMA = {
     "torch_dtype": "bfloat16",
     "vocab_size": 128256,
 }
-QWEN = {**LLAMA, "model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": True}
-BERT = {
+QWEN: dict[str, object] = {
+    **LLAMA,
+    "model_type": "qwen2",
+    "sliding_window": 4096,
+    "use_sliding_window": True,
+}
+BERT: dict[str, object] = {
     "architectures": ["BertForMaskedLM"],
     "hidden_act": "gelu",
     "hidden_size": 768,
@@ -83,7 +88,11 @@ def test_the_class_says_what_comes_last() -> None:
 
 
 def test_of_a_model_that_sees_the_language_model_is_taken() -> None:
-    seeing = {"model_type": "llava", "vision_config": {"hidden_size": 1}, "text_config": LLAMA}
+    seeing: dict[str, object] = {
+        "model_type": "llava",
+        "vision_config": {"hidden_size": 1},
+        "text_config": LLAMA,
+    }
 
     assert read(LLAMA) == read(seeing)
     assert "field 'text_config.vocab_size': the field is missing" == complaint(

@@ -82,7 +82,7 @@ app.add_typer(probe.app, name="probe", short_help="See on the device itself what
 app.command("transitions", short_help="List the presets that --transition takes.")(
     transitions.transitions
 )
-app.add_typer(importing.app, name="import")
+app.add_typer(importing.app, name="import", short_help="Read tables and profiles of other tools.")
 app.add_typer(workload.app, name="workload", short_help="List, show and build workloads.")
 app.command("doctor", short_help="Say what can be read and set on the GPUs here.")(doctor.doctor)
 app.command("metrics", short_help="Serve metrics of the GPUs here to Prometheus.")(metrics.metrics)

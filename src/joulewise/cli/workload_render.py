@@ -14,7 +14,7 @@ from joulewise.report.workload_words import amount, passes_text, size_rows, trac
 
 # Letters that leave room for the columns behind; names of kernels run to hundreds.
 _NAME_COUNT = 44
-_NAME_BESIDE_ENERGY_COUNT = 32
+_NAME_BESIDE_ENERGY_COUNT = 28
 _BAR_COUNT = 30
 
 
@@ -57,20 +57,19 @@ def _time_table(facts: WorkloadFacts, shown: Sequence[KernelFacts]) -> object:
 
 
 def _work_table(facts: WorkloadFacts, shown: Sequence[KernelFacts]) -> object:
+    has_work = any(one.flop_count is not None for one in facts.kernels)
+    columns = ("kernel", "pass", "launches")
     rows = [
         (
             shortened(one.kernel, _NAME_COUNT),
             passes_text(one.passes),
             str(one.launch_count),
-            *work_text(one),
+            *(work_text(one) if has_work else ()),
         )
         for one in shown
     ]
-    columns = ("kernel", "pass", "launches", "FLOPs", "bytes", "FLOP/byte")
-    has_work = any(one.flop_count is not None for one in facts.kernels)
-    if not has_work:
-        columns, rows = columns[:3], [row[:3] for row in rows]
-    return table(None, columns, rows, left_count=2)
+    work_columns = ("FLOPs", "bytes", "FLOP/byte") if has_work else ()
+    return table(None, (*columns, *work_columns), rows, left_count=2)
 
 
 def _print_passes(console: Console, facts: WorkloadFacts) -> None:

@@ -47,13 +47,17 @@ _MOST_COUNT = 1e24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixStandIn:
-    """So many products of a matrix of rows x depth with one of depth x columns."""
+    """So many products of a matrix of rows x depth with one of depth x columns.
+
+    Where `is_shared`, all have the same factors, and each writes a result of its own.
+    """
 
     dtype: Dtype
     product_count: int
     row_count: int
     column_count: int
     depth_count: int
+    is_shared: bool = False
 
     @property
     def flop_count(self) -> float:
@@ -62,10 +66,11 @@ class MatrixStandIn:
 
     @property
     def traffic_bytes(self) -> float:
-        """Both factors read once, the product written once."""
+        """Factors read once, every product written once."""
         rows, columns, depth = self.row_count, self.column_count, self.depth_count
-        elements = rows * depth + depth * columns + rows * columns
-        return float(_ELEMENT_BYTES[self.dtype] * self.product_count * elements)
+        factors = (rows + columns) * depth * (1 if self.is_shared else self.product_count)
+        results = rows * columns * self.product_count
+        return float(_ELEMENT_BYTES[self.dtype] * (factors + results))
 
     @property
     def unevenness_ratio(self) -> float:
@@ -152,6 +157,10 @@ def stand_in(work: KernelWork) -> StandIn:
             hint="Measure a workload whose products are in bf16, fp16, tf32, fp32 or fp64.",
         )
     product = min(_products(work), key=lambda one: _rank(one, work), default=None)
+    if product is None or not _agrees(product, work):
+        # Attention in one kernel computes more on its bytes than any one product can.
+        shared = _shared_products(work)
+        product = min(shared, key=lambda one: _rank(one, work), default=product)
     return _agreeing(product, work)
 
 
@@ -240,6 +249,32 @@ def _with_sides(
                 row_count=row_count,
                 column_count=column_count,
                 depth_count=depth_count,
+            )
+
+
+def _shared_products(work: KernelWork) -> Iterator[MatrixStandIn]:
+    """Candidates of the same square factors each time, of which the smaller results are taken.
+
+    With sides s, depth d and r products: `r s s d` is half of the operations, and `2 s d + r s s`
+    are the elements that are moved.
+    """
+    half_flops = work.flop_count / 2.0
+    elements = work.traffic_bytes / _ELEMENT_BYTES[work.dtype]
+    for side in _EVEN_SIDES:
+        root = elements**2 - 8.0 * side * half_flops
+        if root < 0:
+            return
+        results = (elements - math.sqrt(root)) / 2.0
+        product_count = max(1, round(results / side**2))
+        depth_count = max(8, round(half_flops / (product_count * side**2) / 8) * 8)
+        if max(product_count, depth_count) <= _LONGEST_SIDE_COUNT:
+            yield MatrixStandIn(
+                dtype=work.dtype,
+                product_count=product_count,
+                row_count=side,
+                column_count=side,
+                depth_count=depth_count,
+                is_shared=True,
             )
 
 

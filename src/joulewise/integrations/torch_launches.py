@@ -124,8 +124,12 @@ def _product(one: MatrixStandIn, device: torch.device, copy_count: int) -> Calla
         one.column_count,
         one.depth_count,
     )
-    left = torch.randn(copy_count, count, rows, depth, dtype=dtype, device=device)
-    right = torch.randn(copy_count, count, depth, columns, dtype=dtype, device=device)
+    # Shared factors are there once and seen many times, which takes no copy.
+    factor_count = 1 if one.is_shared else count
+    left = torch.randn(copy_count, factor_count, rows, depth, dtype=dtype, device=device)
+    right = torch.randn(copy_count, factor_count, depth, columns, dtype=dtype, device=device)
+    left = left.expand(copy_count, count, rows, depth)
+    right = right.expand(copy_count, count, depth, columns)
     out = torch.empty(copy_count, count, rows, columns, dtype=dtype, device=device)
     sets = cycle(list(zip(left, right, out, strict=True)))
 

@@ -69,49 +69,44 @@ def clocks_figure(parts: Sequence[Stretch]) -> Figure | None:
     bands = pass_bands(shown)
     has_pass_row = len(bands) > _MOST_BANDS
     rows_px = _KNOB_PX * len(knobs) + _PASS_PX * has_pass_row
+    layout = _layout(bands, scale, rows_px)
+    time_axis = {
+        "range": [0.0, first_view_s(shown) * scale],
+        "anchor": _axis_name(len(knobs) + has_pass_row, "y"),
+        "showgrid": False,
+    }
+    layout["xaxis"] = axis(f"time along the iteration ({unit})", time_axis)
+    height = _KNOB_PX / rows_px
+    rows: list[tuple[Json, Json]] = []
+    for number, knob in enumerate(knobs, start=1):
+        top = 1.0 - (number - 1) * height
+        is_last = number == len(knobs) and not has_pass_row
+        domain = [max(0.0, top - height) + (0.0 if is_last else 0.06), top]
+        levels = Levels.of([knob.value(part.point) for part in shown])
+        rows.append((_knob_axis(knob, levels, domain), _steps(shown, knob, levels, scale)))
+    if has_pass_row:
+        passes = _passes_of(bands)
+        axis_of_passes = _pass_axis(passes, _PASS_PX / rows_px)
+        rows.append((axis_of_passes, _pass_steps(bands, passes, scale)))
+    traces: list[Json] = []
+    for number, (row_axis, steps) in enumerate(rows, start=1):
+        layout[_axis_name(number, "yaxis")] = row_axis
+        traces.append({**steps, "xaxis": "x", "yaxis": _axis_name(number, "y")})
+    return figure(traces, layout)
+
+
+def _layout(bands: Sequence[PassBand], scale: float, rows_px: float) -> dict[str, object]:
+    """Everything but the axes."""
     layout: dict[str, object] = {
         "height": 110 + rows_px,
         "margin": {"l": 60, "r": 24, "t": 34, "b": 56},
         "hovermode": "x",
         "showlegend": False,
-        "xaxis": axis(
-            f"time along the iteration ({unit})",
-            {
-                "range": [0.0, first_view_s(shown) * scale],
-                "anchor": _axis_name(len(knobs) + has_pass_row, "y"),
-                "showgrid": False,
-            },
-        ),
     }
     if 1 < len(bands) <= _MOST_BANDS:
         layout["shapes"] = [_band_shape(band, scale) for band in bands[1::2]]
         layout["annotations"] = [_band_label(band, scale) for band in bands]
-    traces: list[Json] = []
-    height = _KNOB_PX / rows_px
-    for number, knob in enumerate(knobs, start=1):
-        levels = Levels.of([knob.value(part.point) for part in shown])
-        top = 1.0 - (number - 1) * height
-        is_last = number == len(knobs) and not has_pass_row
-        layout[_axis_name(number, "yaxis")] = axis(
-            f"{knob.name} ({knob.unit})",
-            {
-                "domain": [max(0.0, top - height) + (0.0 if is_last else 0.06), top],
-                "tickmode": "array",
-                "tickvals": [position for position, _ in levels.ticks],
-                "ticktext": [text for _, text in levels.ticks],
-                "range": levels.range,
-                "fixedrange": True,
-            },
-        )
-        steps = _steps(shown, knob, levels, scale)
-        traces.append({**steps, "xaxis": "x", "yaxis": _axis_name(number, "y")})
-    if has_pass_row:
-        number = len(knobs) + 1
-        passes = _passes_of(bands)
-        layout[_axis_name(number, "yaxis")] = _pass_axis(passes, _PASS_PX / rows_px)
-        steps = _pass_steps(bands, passes, scale)
-        traces.append({**steps, "xaxis": "x", "yaxis": _axis_name(number, "y")})
-    return figure(traces, layout)
+    return layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +139,20 @@ class Levels:
         places = [position for position, _ in self.ticks]
         room = max(0.12 * (max(places) - min(places)), 0.5 if len(places) == 1 else 0.0)
         return [min(places) - room, max(places) + room]
+
+
+def _knob_axis(knob: Knob, levels: Levels, domain: Sequence[float]) -> Json:
+    return axis(
+        f"{knob.name} ({knob.unit})",
+        {
+            "domain": list(domain),
+            "tickmode": "array",
+            "tickvals": [position for position, _ in levels.ticks],
+            "ticktext": [text for _, text in levels.ticks],
+            "range": levels.range,
+            "fixedrange": True,
+        },
+    )
 
 
 def _steps(parts: Sequence[Stretch], knob: Knob, levels: Levels, scale: float) -> Json:

@@ -44,13 +44,8 @@ def workload_sentence(facts: WorkloadFacts) -> str:
     takes = f"takes {duration(facts.time_s)}"
     if facts.energy_j is not None:
         takes += f" and {energy(facts.energy_j)}"
-    longest = max(facts.passes, key=lambda one: one.time_s or 0.0)
-    share = (longest.time_s or 0.0) / (sum(one.time_s or 0.0 for one in facts.passes) or 1.0)
-    return (
-        f"One iteration of {name} {takes} on {device} ({facts.time_source.value}): {made_of}, "
-        f"{percent(share, digit_count=0)} of their time in the {longest.pass_.value} pass"
-        f"{_gap_words(facts)}."
-    )
+    rest = f"{_pass_words(facts)}{_gap_words(facts)}"
+    return f"One iteration of {name} {takes} on {device} ({facts.time_source}): {made_of}{rest}."
 
 
 def size_rows(size: IterationSize | None) -> tuple[tuple[str, str], ...]:
@@ -112,9 +107,21 @@ def _work_words(facts: WorkloadFacts) -> str:
     return f", {amount(facts.flop_count, 'FLOP')} and {amount(facts.traffic_bytes, 'B')} of traffic"
 
 
+def _pass_words(facts: WorkloadFacts) -> str:
+    """The pass that most time goes into, where there is more than one."""
+    if len(facts.passes) < 2:  # noqa: PLR2004 - one of one is no share
+        return ""
+    longest = max(facts.passes, key=lambda one: one.time_s or 0.0)
+    total_s = sum(one.time_s or 0.0 for one in facts.passes)
+    if not total_s:
+        return ""
+    share = percent((longest.time_s or 0.0) / total_s, digit_count=0)
+    return f", {share} of their time in the {longest.pass_.value} pass"
+
+
 def _gap_words(facts: WorkloadFacts) -> str:
     if not facts.gap_s or not facts.time_s:
         return ""
     if facts.time_source is TimeSource.TRACED:
-        return f"; no kernel runs {percent(facts.gap_s / facts.time_s, digit_count=1)} of the time"
+        return f"; for {percent(facts.gap_s / facts.time_s, digit_count=1)} of it no kernel runs"
     return f"; gaps take {percent(facts.gap_s / facts.time_s, digit_count=1)} of the time"

@@ -67,6 +67,18 @@ _KINDS = (
         helps="Give it to --workload.",
     ),
     DocumentKind(
+        name="a trace of PyTorch's profiler",
+        record_name="",
+        marks=frozenset({"traceEvents"}),
+        helps="`joulewise import kineto {file}` turns it into a workload.",
+    ),
+    DocumentKind(
+        name="a config.json of Hugging Face",
+        record_name="",
+        marks=frozenset({"model_type"}),
+        helps="Give it to --workload as hf:{file}.",
+    ),
+    DocumentKind(
         name="what a command prints with --json",
         record_name="",
         marks=frozenset({"status", "bound_gap_ratio", "caveats"}),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -89,11 +88,23 @@ def trace_of_item(item: TraceItem, file: str) -> IterationTrace:
         _check_time(getattr(item, name), f"trace.{name}", file)
     kernels = tuple(record_of(kernel, TracedKernel, file) for kernel in item.kernels)
     _check_kernels(kernels, file)
-    plain: Mapping[str, object] = {name: getattr(item, name) for name in _PLAIN}
     return IterationTrace(
-        **plain,  # type: ignore[arg-type] - the same fields, of the same types
+        tool=item.tool,
+        file=item.file,
+        gpu=item.gpu,
+        device_name=item.device_name,
+        rank=item.rank,
+        rank_count=item.rank_count,
+        step=item.step,
+        iteration_count=item.iteration_count,
+        duration_s=item.duration_s,
+        busy_s=item.busy_s,
+        overlap_s=item.overlap_s,
+        gap_s=item.gap_s,
         kernels=kernels,
         launches=_launches(item.launches, kernels, file),
+        trace_kernel_count=item.trace_kernel_count,
+        trace_kernel_time_s=item.trace_kernel_time_s,
     )
 
 

@@ -21,7 +21,7 @@ from joulewise.store.files import file_error
 from joulewise.store.importers.traces.kineto import read_kineto
 from joulewise.store.importers.traces.ncu import read_ncu
 from joulewise.store.importers.traces.nsys import read_nsys
-from joulewise.workload.capture.captured import captured_workload
+from joulewise.workload.capture.capture import captured_workload
 from joulewise.workload.capture.choice import CaptureChoice
 
 _HEAD_COUNT = 65_536

@@ -17,6 +17,7 @@ from joulewise.workflow.workloads import (
     is_huggingface,
     workload_file,
 )
+from joulewise.workload.builtin import is_builtin
 from joulewise.workload.transformer.memory import MemoryParts, memory_parts
 from joulewise.workload.transformer.model import TransformerModel
 from joulewise.workload.transformer.options import (
@@ -118,6 +119,12 @@ def _asked(job: BuildJob) -> _Asked:
         model = huggingface_model(path)
         source = workload_file(f"{HUGGINGFACE_PREFIX}{path}")
         return _Asked(model=model, name=model.name, options=options, file=source)
+    if is_builtin(name):
+        raise InputError(
+            f"{name} is a list of kernels, not built from a shape",
+            field="workload",
+            hint="It is a workload as it stands; of a like shape is gpt3-1.3b.",
+        )
     raise InputError(
         f"{name!r} is neither a built-in transformer nor a config.json",
         field="workload",

@@ -1,4 +1,4 @@
-"""`joulewise import csv|kernel-tuner|perseus`: sweeps that others measured."""
+"""`joulewise import csv|kernel-tuner|perseus`: sweeps that others measured; and of profiles."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from joulewise.cli.commands.importing_traces import import_kineto, import_ncu, import_nsys
 from joulewise.cli.options import (
     DEFAULT_SWEEP,
     AsJson,
@@ -37,10 +38,13 @@ from joulewise.workflow.importing import (
 )
 
 app = typer.Typer(
-    help="Turn a table that others measured into a sweep.",
+    help="Turn a table that others measured into a sweep, or a profile into a workload.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+app.command("kineto")(import_kineto)
+app.command("nsys")(import_nsys)
+app.command("ncu")(import_ncu)
 
 
 def _span(sweep: Sweep) -> str:

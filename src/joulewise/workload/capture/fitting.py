@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from joulewise.domain.gpu_peaks import GpuPeaks
+from joulewise.domain.gpu_peaks import GpuPeaks, gpu_peaks
 from joulewise.domain.workload import Dtype, KernelKind, KernelWork
 
 LAUNCH_S = 2e-6
 """Part of a kernel's time that no clock shortens: what the virtual GPUs take for a launch."""
+REFERENCE_DEVICE_NAME = "NVIDIA A100-SXM4-40GB"
+"""Whose peaks stand in for those of a GPU that the table does not list, where work is guessed
+from times."""
+
 _LEAST_WORK_RATIO = 0.25
 _LEAST_TIME_S = 1e-9
 
@@ -56,15 +60,25 @@ class _Shares:
     memory_ratio: float
 
 
+def reference_peaks() -> GpuPeaks:
+    """Peaks that work is guessed with where those of the traced GPU are unknown."""
+    peaks = gpu_peaks(REFERENCE_DEVICE_NAME)
+    if peaks is None:
+        raise AssertionError(f"{REFERENCE_DEVICE_NAME} is missing in the table of peaks")
+    return peaks
+
+
 def fitted_kernel(kernel: str, raw: RawWork, time_s: float, peaks: GpuPeaks | None) -> KernelWork:
     """The work of a kernel that takes `time_s` a launch on the GPU of these peaks.
 
     Traffic above what the memory can move in that time was served by caches and is left out.
-    Without peaks the shares are the defaults.
+    Without peaks the shares are the defaults, but for work that was guessed from the time: it
+    takes that time on the GPU that it was guessed with.
     """
+    peaks = peaks or (reference_peaks() if raw.is_estimated else None)
     work_s = _without_launch(time_s)
     if raw.kind is KernelKind.COLLECTIVE:
-        return _collective(kernel, raw, work_s, peaks)
+        return _collective(kernel, raw, time_s, peaks)
     if peaks is None:
         return _work(kernel, raw, _defaults(raw.kind), wait_s=0.0)
     moved = min(raw.traffic_bytes, peaks.bandwidth_bytes_per_s * work_s)
@@ -80,12 +94,13 @@ def fitted_region(
     Work and links share the time in proportion to what they take alone, so that their smooth
     maximum is the time seen.
     """
+    peaks = peaks or (reference_peaks() if raw.is_estimated else None)
     span_s = _without_launch(time_s)
     exponent = _exponent(raw.kind)
     busy, link = min(busy_s, span_s) / span_s, min(raw.link_s, span_s) / span_s
     together = (busy**exponent + link**exponent) ** (1.0 / exponent)
     if raw.kind is KernelKind.COLLECTIVE or together <= 0.0:
-        return _collective(kernel, raw, span_s, peaks)
+        return _collective(kernel, raw, time_s, peaks)
     wait_s = span_s * link / together
     if peaks is None:
         return _work(kernel, raw, _defaults(raw.kind), wait_s=wait_s)
@@ -113,9 +128,15 @@ def _defaults(kind: KernelKind) -> _Shares:
     return _Shares(compute_ratio=compute, memory_ratio=memory)
 
 
-def _collective(kernel: str, raw: RawWork, work_s: float, peaks: GpuPeaks | None) -> KernelWork:
-    """A collective waits for the link; what it moves locally takes a part of that."""
+def _collective(kernel: str, raw: RawWork, time_s: float, peaks: GpuPeaks | None) -> KernelWork:
+    """A collective waits for the link; what it moves locally takes a part of that.
+
+    What only waits has no launch in the physics, and so waits all the time.
+    """
     defaults = _defaults(raw.kind)
+    if not raw.traffic_bytes and not raw.flop_count:
+        return _work(kernel, raw, defaults, wait_s=max(time_s, _LEAST_TIME_S))
+    work_s = _without_launch(time_s)
     if peaks is None or not raw.traffic_bytes:
         return _work(kernel, raw, defaults, wait_s=work_s)
     full_s = raw.traffic_bytes / peaks.bandwidth_bytes_per_s / defaults.memory_ratio
@@ -140,18 +161,27 @@ def _ratios(raw: RawWork, traffic_bytes: float, work_s: float, peaks: GpuPeaks) 
     memory = traffic_bytes / (peaks.bandwidth_bytes_per_s * work_s)
     exponent = _exponent(raw.kind)
     if compute >= memory:
-        memory_share = min(memory / defaults.memory_ratio, _MOST_OF_OTHER_SIDE)
-        bound = (1.0 - memory_share**exponent) ** (1.0 / exponent)
-        return _Shares(
-            compute_ratio=compute / bound,
-            memory_ratio=memory / memory_share if memory_share else defaults.memory_ratio,
-        )
-    compute_share = min(compute / defaults.compute_ratio, _MOST_OF_OTHER_SIDE)
-    bound = (1.0 - compute_share**exponent) ** (1.0 / exponent)
-    return _Shares(
-        compute_ratio=compute / compute_share if compute_share else defaults.compute_ratio,
-        memory_ratio=memory / bound,
-    )
+        memory_ratio, compute_ratio = _sides(memory, compute, defaults.memory_ratio, exponent)
+    else:
+        compute_ratio, memory_ratio = _sides(compute, memory, defaults.compute_ratio, exponent)
+    return _Shares(compute_ratio=compute_ratio, memory_ratio=memory_ratio)
+
+
+def _sides(
+    minor: float, major: float, default_ratio: float, exponent: float
+) -> tuple[float, float]:
+    """Shares of the peak for the side that does not bind and the one that does.
+
+    Args:
+        minor: Time of the one at its peak, as a part of the time seen.
+        major: That of the other.
+        default_ratio: Share of its peak that the one reaches where there is time enough.
+        exponent: Of the smooth maximum.
+    """
+    left = (1.0 - min(major, 1.0) ** exponent) ** (1.0 / exponent)
+    taken = max(min(minor / default_ratio, _MOST_OF_OTHER_SIDE, left), min(minor, 1.0))
+    bound = (1.0 - min(taken, _MOST_OF_OTHER_SIDE) ** exponent) ** (1.0 / exponent)
+    return (minor / taken if taken else default_ratio), major / bound
 
 
 def _work(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,7 +155,7 @@ def _marked(trace: ProfilerTrace, timeline: Timeline) -> list[_Span]:
     groups = dict(zip(present.tolist(), np.split(positions[order], first[1:]), strict=False))
     spans: list[_Span] = []
     in_time = sorted(groups, key=lambda step: trace.steps[step].start_s)
-    for step, following in zip(in_time, [*in_time[1:], None], strict=True):
+    for step, following in zip_longest(in_time, in_time[1:]):
         own = groups[step]
         end_ns = int(timeline.end_ns[own].max())
         if following is not None and _is_next(trace, step, following):

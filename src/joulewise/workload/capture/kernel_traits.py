@@ -9,7 +9,7 @@ from joulewise.domain.workload import Dtype
 from joulewise.workload.capture.names import short_name
 
 _PRODUCT = re.compile(
-    r"gemm|gemv|cutlass|wgmma|xmma|nvjet|conv|fmha|flash|attention|\ACijk_|[dw]grad|winograd"
+    r"(?<!fb)gemm|gemv|cutlass|wgmma|xmma|nvjet|conv|fmha|flash|attention|\ACijk_|[dw]grad|winograd"
     r"|fprop|scudnn|matmul|(?<![a-z])bmm_|(?<![a-z])mm_kernel|sdpa",
     re.IGNORECASE,
 )

@@ -27,11 +27,12 @@ def kernel_labels(signatures: Mapping[int, KernelSignature]) -> dict[int, str]:
     for kernel, signature in signatures.items():
         alike[_label(signature)].append(kernel)
     named: dict[int, str] = {}
-    for text, kernels in alike.items():
+    for text, kernels in sorted(alike.items()):
         in_order = sorted(kernels, key=lambda kernel: _rank(signatures[kernel]))
         for number, kernel in enumerate(in_order, start=1):
             named[kernel] = _numbered(text, number)
-    return _without_clashes(named)
+    named = _without_clashes(named)
+    return {kernel: named[kernel] for kernel in signatures}
 
 
 def shortened(text: str, longest_count: int = LONGEST_LABEL_COUNT) -> str:

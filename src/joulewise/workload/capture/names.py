@@ -6,7 +6,7 @@ import re
 
 _QUALIFIERS = re.compile(
     r"\b(?:void|static|at::native::|at::cuda::|at::|c10::|std::)\s*"
-    r"|(?:\(anonymous namespace\)|<unnamed>|\{anonymous\})::"
+    r"|(?:\(anonymous namespace\)|<?unnamed>|\{anonymous\})::"
 )
 # The function that a general kernel applies to its elements tells more than the kernel's name.
 _FUNCTION = re.compile(

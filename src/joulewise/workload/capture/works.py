@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from joulewise.domain.gpu_peaks import GpuPeaks, gpu_peaks
+from joulewise.domain.gpu_peaks import GpuPeaks
 from joulewise.domain.trace import KernelSignature, MeasuredWork, OpInput
 from joulewise.domain.workload import Dtype, KernelKind
 from joulewise.workload.capture.collectives import collective_work
-from joulewise.workload.capture.fitting import RawWork, is_possible
+from joulewise.workload.capture.fitting import RawWork, is_possible, reference_peaks
 from joulewise.workload.capture.kernel_traits import (
     format_of_name,
     is_product_name,
@@ -19,10 +19,6 @@ from joulewise.workload.capture.kernel_traits import (
 from joulewise.workload.capture.ops.answer import OpWork
 from joulewise.workload.capture.ops.formulas import op_work
 from joulewise.workload.capture.passes import is_communication
-
-REFERENCE_DEVICE_NAME = "NVIDIA A100-SXM4-40GB"
-"""Whose peaks stand in for those of a GPU that the table does not list, where work is guessed
-from times."""
 
 # Shares of the peaks that work is estimated with where nothing else is known; assumed: matrix
 # kernels compute, all others stream, at rates that such kernels commonly reach.
@@ -196,14 +192,14 @@ def _is_double(uses: Mapping[int, KernelUse]) -> bool:
 
 def _estimated(use: KernelUse, peaks: GpuPeaks | None) -> RawWork:
     """Work that fills the duration on the GPU, or on the reference where its peaks are unknown."""
-    known = peaks or gpu_peaks(REFERENCE_DEVICE_NAME)
-    if known is None:
-        raise AssertionError(f"{REFERENCE_DEVICE_NAME} is missing in the table of peaks")
+    known = peaks or reference_peaks()
     moved = known.bandwidth_bytes_per_s * use.mean_s
     name = use.signature.name
     if is_product_name(name):
         dtype = format_of_name(name)
-        rate = known.flop_per_s.get(dtype, known.flop_per_s[Dtype.FP32])
+        # A format that the GPU does not have was only in the kernel's name.
+        dtype = dtype if dtype in known.flop_per_s else Dtype.FP32
+        rate = known.flop_per_s[dtype]
         return RawWork(
             kind=KernelKind.GEMM,
             dtype=dtype,

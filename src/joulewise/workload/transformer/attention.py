@@ -8,9 +8,10 @@ LoRA has adapters on queries and values (Hu et al., arXiv 2106.09685, section 7.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from joulewise.workload.transformer.collectives import all_gather, reduce_scatter
 from joulewise.workload.transformer.efficiency import Family
 from joulewise.workload.transformer.parallel import Share
 from joulewise.workload.transformer.setup import Attention
@@ -66,36 +67,46 @@ def output_linear(share: Share) -> Linear:
     )
 
 
-def adapter_linears(share: Share) -> tuple[Linear, ...]:
+def adapters(share: Share) -> tuple[tuple[Linear, Linear], ...]:
     """The two narrow products of each adapter, on queries and on values; none without LoRA.
 
-    The first of the two is held whole by every GPU, the second is split like what it adds to.
+    With tensor parallelism the first is held whole by every GPU and sees its rows, the second
+    is split like what it adds to.
     """
     rank_count = share.setup.lora_rank_count
     if not rank_count:
         return ()
     down = Linear(
         name="adapter_query_down",
-        row_count=share.token_count,
+        row_count=share.row_count,
         input_count=share.model.hidden_count,
         output_count=rank_count,
         formats=share.formats,
         is_accumulating=share.is_accumulating,
     )
-    up = replace(down, name="adapter_query_up", input_count=rank_count)
-    return (
+    up = replace(
         down,
-        replace(up, output_count=share.query_count),
-        replace(down, name="adapter_value_down"),
-        replace(up, name="adapter_value_up", output_count=share.key_count),
+        name="adapter_query_up",
+        row_count=share.token_count,
+        input_count=rank_count,
+        output_count=share.query_count,
+    )
+    return (
+        (down, up),
+        (
+            replace(down, name="adapter_value_down"),
+            replace(up, name="adapter_value_up", output_count=share.key_count),
+        ),
     )
 
 
 def attention_forward(share: Share) -> Iterator[KernelShape]:
     """Launches from normalised hidden states to what is added to the residual stream."""
     yield from qkv_linear(share).forward()
-    for adapter in adapter_linears(share):
-        yield from adapter.forward()
+    for down, up in adapters(share):
+        yield from down.forward()
+        yield from _narrow_rows(share, all_gather, "all_gather_adapter")
+        yield from up.forward()
     yield from _positions(share)
     yield from core_forward(share)
     yield from output_linear(share).forward()
@@ -106,8 +117,10 @@ def attention_backward(share: Share) -> Iterator[KernelShape]:
     yield from output_linear(share).backward()
     yield from core_backward(share)
     yield from _position_gradients(share)
-    for adapter in reversed(adapter_linears(share)):
-        yield from adapter.backward()
+    for down, up in reversed(adapters(share)):
+        yield from up.backward()
+        yield from _narrow_rows(share, reduce_scatter, "reduce_scatter_adapter")
+        yield from down.backward()
     yield from qkv_linear(share).backward()
 
 
@@ -156,6 +169,15 @@ def core_backward(share: Share) -> Iterator[KernelShape]:
     )
     for shape in shapes:
         yield in_backward(shape)
+
+
+def _narrow_rows(
+    share: Share, exchange: Callable[[str, Share, float, int], KernelShape], kernel: str
+) -> Iterator[KernelShape]:
+    """What passes between the two products of an adapter, where several GPUs share its rows."""
+    degree = share.setup.tensor_parallel_count
+    if degree > 1:
+        yield exchange(kernel, share, share.token_count * share.setup.lora_rank_count, degree)
 
 
 def score_count(share: Share) -> float:

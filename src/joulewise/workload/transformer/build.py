@@ -26,6 +26,7 @@ from joulewise.workload.transformer.shapes import KernelShape
 MOST_FLOP_COUNT = 1e21
 MOST_TRAFFIC_BYTES = 1e18
 LONGEST_WAIT_S = 3600.0
+_FIELD_OF_SIZE = {KernelKind.GAP: "gap_ms", KernelKind.COLLECTIVE: "link_gb_per_s"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +137,6 @@ def _check_work(work: KernelWork) -> None:
         if value > most:
             raise InputError(
                 f"one launch of {work.kernel} takes {value:.3g} {what}, more than {most:g}",
-                field="gap_ms" if work.kind is KernelKind.GAP else "batch",
-                hint="Build what one GPU really runs: smaller batches, sequences and gaps.",
+                field=_FIELD_OF_SIZE.get(work.kind, "batch"),
+                hint="Build what one GPU really runs: smaller batches, shorter gaps.",
             )

@@ -48,6 +48,7 @@ OPTIONS: Mapping[str, str] = {
 _SHAPE_OPTIONS = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab")
 _NUMBER = re.compile(r"\d+\.?\d*(?:e[-+]?\d{1,2})?|\.\d+", re.IGNORECASE | re.ASCII)
 _LONGEST_NUMBER = 20
+_LONGEST_OPTION = 60
 # Far beyond what anybody runs, and near enough for exact arithmetic.
 _HIGHEST_COUNT = 9_999_999
 _HIGHEST_LAYER_COUNT = 9_999
@@ -140,7 +141,7 @@ def _values(text: str) -> dict[str, str]:
         name, separator, value = option.partition("=")
         if not separator or name not in OPTIONS:
             raise InputError(
-                f"{option!r} is not an option of a transformer",
+                f"{option[:_LONGEST_OPTION]!r} is not an option of a transformer",
                 field="workload",
                 hint=f"Options: {', '.join(f'{known}=' for known in OPTIONS)}.",
             )
@@ -152,7 +153,11 @@ def _values(text: str) -> dict[str, str]:
 
 def _count(name: str, value: str, highest: int = _HIGHEST_COUNT, lowest: int = 1) -> int:
     if not (value.isascii() and value.isdecimal()):
-        raise InputError(f"{name} must be a whole number, got {value!r}", field="workload")
+        raise InputError(
+            f"{name} must be a whole number, got {value[:_LONGEST_NUMBER]!r}",
+            field="workload",
+            hint=f"{name}: {OPTIONS[name]}.",
+        )
     if name == "layers":
         highest = _HIGHEST_LAYER_COUNT
     number = int(value) if len(value) <= _LONGEST_NUMBER else math.inf
@@ -160,6 +165,7 @@ def _count(name: str, value: str, highest: int = _HIGHEST_COUNT, lowest: int = 1
         raise InputError(
             f"{name} must be between {lowest} and {highest}, got {value[:_LONGEST_NUMBER]}",
             field="workload",
+            hint=f"{name}: {OPTIONS[name]}.",
         )
     return int(number)
 
@@ -167,7 +173,9 @@ def _count(name: str, value: str, highest: int = _HIGHEST_COUNT, lowest: int = 1
 def _amount(name: str, value: str) -> float:
     if len(value) > _LONGEST_NUMBER or not _NUMBER.fullmatch(value):
         raise InputError(
-            f"{name} must be a number, got {value[:_LONGEST_NUMBER]!r}", field="workload"
+            f"{name} must be a number, got {value[:_LONGEST_NUMBER]!r}",
+            field="workload",
+            hint=f"{name}: {OPTIONS[name]}.",
         )
     return float(value)
 
@@ -177,7 +185,7 @@ def _chosen(name: str, value: str, choices: tuple[_Choice, ...]) -> _Choice:
         if choice.value == value:
             return choice
     raise InputError(
-        f"{name} cannot be {value!r}",
+        f"{name} cannot be {value[:_LONGEST_NUMBER]!r}",
         field="workload",
         hint=f"Use {', '.join(choice.value for choice in choices)}.",
     )
@@ -252,13 +260,17 @@ def _with_shape(model: TransformerModel, counts: Mapping[str, int]) -> Transform
     kv_heads = counts.get("kv_heads", heads if is_plain else model.kv_head_count)
     if heads % kv_heads:
         raise InputError(
-            f"{kv_heads} heads of keys and values do not divide {heads} heads", field="kv_heads"
+            f"{kv_heads} heads of keys and values do not divide {heads} heads",
+            field="kv_heads",
+            hint="Give both heads and kv_heads.",
         )
     width = model.head_width_count
     if width * model.head_count == model.hidden_count:
         if hidden % heads:
             raise InputError(
-                f"{heads} heads do not divide a hidden size of {hidden}", field="heads"
+                f"{heads} heads do not divide a hidden size of {hidden}",
+                field="heads",
+                hint="Give both hidden and heads.",
             )
         width = hidden // heads
     return replace(

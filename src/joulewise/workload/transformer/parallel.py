@@ -113,7 +113,11 @@ def check_setup(model: TransformerModel, setup: TrainingSetup) -> None:
     _check_degrees(model, setup)
     _check_sequence(model, setup)
     if not 0 <= setup.zero_stage <= HIGHEST_ZERO_STAGE:
-        raise InputError(f"ZeRO has the stages 0 to 3, not {setup.zero_stage}", field="zero")
+        raise InputError(
+            f"ZeRO has the stages 0 to 3, not {setup.zero_stage}",
+            field="zero",
+            hint="0 splits nothing, 3 weights too (FSDP).",
+        )
     if not 0 <= setup.stage < setup.pipeline_parallel_count:
         raise InputError(
             f"there is no pipeline stage {setup.stage} of {setup.pipeline_parallel_count}",
@@ -133,7 +137,11 @@ def _check_counts(setup: TrainingSetup) -> None:
     }
     for option, count in counts.items():
         if count < 1:
-            raise InputError(f"this must be at least 1, got {count}", field=option)
+            raise InputError(
+                f"this must be at least 1, got {count}",
+                field=option,
+                hint="One sequence on one GPU is batch=1 with degrees of 1.",
+            )
     if setup.lora_rank_count < 0:
         raise InputError(
             f"the rank of adapters cannot be {setup.lora_rank_count}",
@@ -141,10 +149,18 @@ def _check_counts(setup: TrainingSetup) -> None:
             hint="Leave it out, or give 0, to train all weights.",
         )
     if not (math.isfinite(setup.gap_s) and setup.gap_s >= 0):
-        raise InputError(f"a gap cannot last {setup.gap_s:g} s", field="gap_ms")
+        raise InputError(
+            f"a gap cannot last {setup.gap_s:g} s",
+            field="gap_ms",
+            hint="Give the time per iteration in which no kernel runs, or 0.",
+        )
     link = setup.link_bytes_per_s
     if link is not None and not (math.isfinite(link) and link > 0):
-        raise InputError(f"a link cannot carry {link:g} bytes/s", field="link_gb_per_s")
+        raise InputError(
+            f"a link cannot carry {link:g} bytes/s",
+            field="link_gb_per_s",
+            hint="Give what one GPU sends in one direction: 300 for NVLink of an A100.",
+        )
 
 
 def _check_degrees(model: TransformerModel, setup: TrainingSetup) -> None:

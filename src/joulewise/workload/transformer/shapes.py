@@ -97,8 +97,8 @@ def stream(
         kind=KernelKind.OTHER,
         dtype=formats.vector,
         pass_=Pass.FORWARD,
-        flop_count=element_count * operations,
-        traffic_bytes=element_count * moved * formats.element_bytes,
+        flop_count=float(element_count * operations),
+        traffic_bytes=float(element_count * moved * formats.element_bytes),
         operation_count_per_element=operations / moved,
     )
 

@@ -25,6 +25,7 @@ class WrittenFloat(float):
     """A float that remembers how it was written: times have more digits than a float holds."""
 
     __slots__ = ("text",)
+    text: str
 
     def __new__(cls, text: str) -> Self:
         """Read a number of a JSON file."""

@@ -77,8 +77,13 @@ def opened_source(path: Path, progress: Progress) -> Generator[JsonSource]:
     """Open a file for one reading.
 
     Raises:
-        InputError: it is missing, a folder, or may not be read.
+        InputError: it is missing, a folder or a pipe, or may not be read.
     """
+    if path.is_fifo():
+        # Opening one may wait forever for somebody who writes.
+        raise InputError(
+            "this is a pipe, not a file", file=str(path), hint="Write it to a file first."
+        )
     try:
         file = path.open("rb")
     except (OSError, ValueError) as error:

@@ -102,7 +102,8 @@ def _taken(column: IntColumn, row: IntColumn) -> IntColumn:
 
 def _is_graph_launch(launches: Columns, launch: IntColumn, names: tuple[str, ...]) -> BoolColumn:
     is_graph = np.array([_GRAPH_LAUNCH in name for name in names], dtype=np.bool_)
-    return np.logical_and(launch != ABSENT, is_graph[_taken(launches["name"], launch)])
+    found: BoolColumn = (launch != ABSENT) & is_graph[_taken(launches["name"], launch)]
+    return found
 
 
 def _op_by_external(
@@ -181,4 +182,5 @@ def _is_communication(kernels: Columns, names: tuple[str, ...]) -> BoolColumn:
         [any(library in name.lower() for library in _COLLECTIVE_LIBRARIES) for name in names],
         dtype=np.bool_,
     )
-    return np.logical_or(kernels["collective"] != ABSENT, is_collective[kernels["name"]])
+    found: BoolColumn = (kernels["collective"] != ABSENT) | is_collective[kernels["name"]]
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,8 +88,13 @@ def _containing(time: IntColumn, marks: Marks) -> IntColumn:
 
 def _host_step_of(gpu_step: IntColumn, gpu: Marks, host: Marks) -> IntColumn:
     """The mark on the host that a mark on the GPU repeats: the last of its name before it."""
+    steps_by_name: dict[int, list[int]] = {}
+    for step, name in enumerate(host[2].tolist()):
+        steps_by_name.setdefault(name, []).append(step)
+    host_start = host[0].tolist()
     found = [ABSENT]
     for start, name in zip(gpu[0].tolist(), gpu[2].tolist(), strict=True):
-        candidates = np.flatnonzero((host[2] == name) & (host[0] <= start))
-        found.append(int(candidates[-1]) if len(candidates) else ABSENT)
+        steps = steps_by_name.get(name, [])
+        position = bisect_right(steps, start, key=host_start.__getitem__)
+        found.append(steps[position - 1] if position else ABSENT)
     return np.array(found, dtype=np.int64)[gpu_step + 1]

@@ -21,6 +21,7 @@ _LONGEST_VALUE_BYTES = 2**24
 _STEPS_PER_BYTE = 60
 _FREE_STEPS = 2_000_000
 _STEPS_PER_CHECK = 10_000
+_HEAD_BYTES = 100
 _EXPORT_AGAIN = "Export it again: nsys export --type sqlite FILE.nsys-rep"
 
 
@@ -52,12 +53,12 @@ class Place:
         Raises:
             InputError: it is none.
         """
+        if isinstance(value, int) and bounds[0] <= value <= bounds[1]:
+            return value
         if not isinstance(value, int):
             shown = "nothing" if value is None else f"{value!r:.40}"
             raise self.error(column, f"{shown} stands where a whole number should")
-        if not bounds[0] <= value <= bounds[1]:
-            raise self.error(column, f"{value} is not a possible {column}")
-        return value
+        raise self.error(column, f"{value} is not a possible {column}")
 
 
 class NsysDatabase:
@@ -129,12 +130,15 @@ class NsysDatabase:
     def _all(self, query: str) -> Iterator[tuple[Value, ...]]:
         self._step_count = 0
         try:
-            yield from self._connection.execute(query)
-        except (sqlite3.Error, OverflowError, MemoryError) as error:
+            # Not `yield from`: a loop that is left early would close the cursor, perhaps too late.
+            for row in self._connection.execute(query):  # noqa: UP028
+                yield row
+        except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
             if self._step_count > self._most_steps:
                 message = "reading it takes longer than any file of this size can"
             else:
-                message = f"the database cannot be read ({error})"
+                reason = "a name in it is damaged" if isinstance(error, ValueError) else error
+                message = f"the database cannot be read ({reason})"
             raise InputError(message, file=self.file, hint=_EXPORT_AGAIN) from error
 
     def _has_run_away(self) -> bool:
@@ -147,8 +151,9 @@ def opened_database(path: Path) -> Iterator[NsysDatabase]:
     """An export, for reading only.
 
     Raises:
-        InputError: it is no SQLite file, or damaged.
+        InputError: it is no SQLite file, cut off or damaged.
     """
+    _require_whole(path)
     try:
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None
@@ -169,3 +174,18 @@ def opened_database(path: Path) -> Iterator[NsysDatabase]:
                 f"the database cannot be read ({error})", file=str(path), hint=_EXPORT_AGAIN
             ) from error
         yield NsysDatabase(connection, path)
+
+
+def _require_whole(path: Path) -> None:
+    """SQLite reads zeros behind the end of a page that is cut off."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    byte_count = path.stat().st_size
+    # Offsets: "Database File Format" of the SQLite documentation, section 1.3.
+    page_bytes = int.from_bytes(head[16:18], "big")
+    page_bytes = 2**16 if page_bytes == 1 else page_bytes
+    page_count = int.from_bytes(head[28:32], "big")
+    is_counted = head[24:28] == head[92:96]
+    is_cut_off = len(head) < _HEAD_BYTES or not page_bytes or byte_count % page_bytes
+    if is_cut_off or (is_counted and byte_count < page_bytes * page_count):
+        raise InputError("the database is cut off or damaged", file=str(path), hint=_EXPORT_AGAIN)

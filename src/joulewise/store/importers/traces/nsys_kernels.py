@@ -113,8 +113,7 @@ def _add(launches: KernelColumns, times: Sequence[Value], place: Place) -> None:
     start, end, device, stream, correlation, process = times
     if len(launches.start) >= MOST_LAUNCHES_COUNT:
         raise too_many_launches(place.file)
-    start_ns = place.whole(start, "start", TIMES_NS)
-    end_ns = place.whole(end, "end", TIMES_NS)
+    start_ns, end_ns = place.whole(start, "start", TIMES_NS), place.whole(end, "end", TIMES_NS)
     if not 0 <= end_ns - start_ns <= LONGEST_LAUNCH_NS:
         problem = "before it starts" if end_ns < start_ns else "more than a day later"
         raise place.error("end", f"the kernel starts at {start_ns} ns and ends {problem}")
@@ -127,9 +126,9 @@ def _add(launches: KernelColumns, times: Sequence[Value], place: Place) -> None:
 
 
 def _optional(value: Value, column: str, place: Place, missing: int) -> int:
-    if value is None:
-        return missing
-    return place.whole(value, column, (-(2**63), 2**63 - 1))
+    if isinstance(value, int):
+        return value
+    return missing if value is None else place.whole(value, column, TIMES_NS)
 
 
 def _names(database: NsysDatabase, keys: Iterable[tuple[Value, ...]]) -> list[Value]:

@@ -30,7 +30,7 @@ _BACKWARD_OP = re.compile(r"\w*Backward\d*|autograd::engine::evaluate_function.*
 _SEQUENCE = re.compile(r", (?:stashed )?seq ?= ?(\d{1,18})")
 _C10D = re.compile(r"(?:nccl|rccl):(\w+)")
 _NCCL_CALL = re.compile(r"nccl([A-Z]\w+)")
-_PAYLOAD_BYTES = re.compile(r"(?:message )?size.*bytes", re.IGNORECASE)
+_PAYLOAD_BYTES = re.compile(r"size\b.{0,20}\bbytes", re.IGNORECASE)
 _MOST_ELEMENTS_COUNT = 2**62
 # What one GPU hands in and gets; the size that NCCL notes is the side that is not multiplied.
 _INPUT_ONLY = frozenset({"AllGather"})
@@ -145,6 +145,6 @@ def _payload_bytes(payload: str) -> int | None:
     if not isinstance(fields, Mapping):
         return None
     for key, value in fields.items():
-        if _PAYLOAD_BYTES.fullmatch(key) and type(value) is int:
+        if _PAYLOAD_BYTES.search(key[:80]) and type(value) is int:
             return value if 0 <= value < _MOST_ELEMENTS_COUNT else None
     return None

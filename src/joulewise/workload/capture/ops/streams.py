@@ -37,7 +37,8 @@ _ELEMENTWISE = (
     bitwise_xor ceil celu clamp clamp_max clamp_min constant_pad_nd contiguous copysign cos cosh
     cumprod cumsum div dropout elu erf erfc erfinv exp exp2 expm1 floor floor_divide fmod
     frac gelu glu_jvp hardsigmoid hardswish hardtanh leaky_relu lerp log log10 log1p log2
-    log_sigmoid logit masked_fill maximum minimum mish mul nan_to_num native_dropout neg normal pow prelu
+    log_sigmoid logit masked_fill maximum minimum mish mul nan_to_num native_dropout neg normal
+    pow prelu
     reciprocal relu relu6 remainder round rsqrt rsub selu sigmoid sign silu sin sinh softplus sqrt
     square sub tan tanh threshold tril triu trunc where xlogy""")
     | _COMPARISONS
@@ -122,7 +123,7 @@ def _copy_over(inputs: Sequence[OpInput]) -> OpWork:
 
 
 def _rewritten(inputs: Sequence[OpInput], which: slice, passes: float) -> OpWork:
-    """vLLM's operations: these inputs are read or written, or (two passes) both."""
+    """Operations of vLLM: these inputs are read or written, or (two passes) both."""
     moved = inputs[which]
     return OpWork(
         flop_count=max((count(one.shape) for one in moved), default=0),

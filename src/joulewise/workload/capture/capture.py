@@ -1,0 +1,180 @@
+"""From a profiler's trace to a workload."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import PurePath
+
+from joulewise.domain.gpu_peaks import gpu_peaks
+from joulewise.domain.trace import IterationTrace, ProfilerTrace, TracedKernel, TracedLaunch
+from joulewise.domain.workload import Dtype, IterationSize, KernelKind, Workload
+from joulewise.workload.capture.choice import CaptureChoice
+from joulewise.workload.capture.doubts import (
+    counted_time_ratio,
+    gpu_doubts,
+    region_doubts,
+    shape_doubts,
+    work_doubts,
+)
+from joulewise.workload.capture.fitting import RawWork
+from joulewise.workload.capture.intervals import NS_PER_S
+from joulewise.workload.capture.iteration import Iteration, iteration_of
+from joulewise.workload.capture.keys import kernel_of_signatures
+from joulewise.workload.capture.labels import kernel_labels, shortened
+from joulewise.workload.capture.parts import parts_of
+from joulewise.workload.capture.sequence import LaunchSequence, kernel_uses, sequence_of
+from joulewise.workload.capture.works import KernelUse, raw_works
+
+# FLOPs of an iteration are given where those of this much of the kernels' time are known.
+_KNOWN_TIME_RATIO = 0.9
+_ENDINGS = (".gz", ".json", ".trace", ".pt", ".sqlite", ".csv")
+
+
+def captured_workload(trace: ProfilerTrace, choice: CaptureChoice) -> Workload:
+    """One iteration of a trace as a workload: launches in order, works, size, doubts.
+
+    The launches are one sequence: kernels, gaps in which the GPU waits for its host, and regions
+    in which launches of several streams overlapped. Their works take, on a virtual GPU of the
+    traced kind, about the time that the profiler saw, where the peaks of that GPU are known.
+    The launches as they ran stay in `trace`.
+
+    `size.kernel_flop_count` is what the launches compute, times the number of GPUs (all taken to
+    do alike), collectives left out; it is `None` where the FLOPs of more than a tenth of the
+    kernels' time are unknown.
+
+    Args:
+        trace: What a reader of `joulewise.store.importers.traces` made.
+        choice: What the user decides.
+
+    Raises:
+        InputError: the trace holds no kernel, not the GPU or not the step asked for.
+    """
+    kernels = kernel_of_signatures(trace)
+    iteration = iteration_of(trace, kernels, choice)
+    sequence = sequence_of(trace, kernels, iteration)
+    uses = kernel_uses(sequence)
+    labels = kernel_labels(sequence.signatures)
+    device_name = choice.device_name or _device_name(trace, iteration.gpu)
+    peaks = None if device_name is None else gpu_peaks(device_name)
+    raw = raw_works(uses, peaks)
+    parts = parts_of(sequence, uses, raw.works, labels, peaks)
+    return Workload(
+        name=shortened(choice.name or _stem(trace.file)),
+        launches=parts.launches,
+        works=parts.works,
+        size=_size(trace, choice, uses, raw.works),
+        trace=_iteration_trace(trace, iteration, sequence, uses, labels, device_name),
+        caveats=(
+            *trace.caveats,
+            *iteration.caveats,
+            *shape_doubts(raw.complaints),
+            *work_doubts(uses, raw.works, device_name, peaks),
+            *region_doubts(parts.regions, sequence.cover.busy_s),
+            *gpu_doubts(trace, iteration.gpu),
+        ),
+    )
+
+
+def _device_name(trace: ProfilerTrace, gpu: int) -> str | None:
+    return next((one.name for one in trace.gpus if one.gpu == gpu and one.name), None)
+
+
+def _stem(file: str) -> str:
+    name = PurePath(file).name
+    while (stem := name.removesuffix(PurePath(name).suffix)) and name.endswith(_ENDINGS):
+        name = stem
+    return "".join(c for c in name if c.isprintable()) or "trace"
+
+
+def _iteration_trace(
+    trace: ProfilerTrace,
+    iteration: Iteration,
+    sequence: LaunchSequence,
+    uses: Mapping[int, KernelUse],
+    labels: Mapping[int, str],
+    device_name: str | None,
+) -> IterationTrace:
+    return IterationTrace(
+        tool=trace.tool,
+        file=trace.file,
+        gpu=iteration.gpu,
+        device_name=device_name,
+        rank=trace.rank,
+        rank_count=trace.rank_count,
+        step=iteration.step,
+        iteration_count=iteration.iteration_count,
+        duration_s=sequence.duration_ns / NS_PER_S,
+        busy_s=sequence.cover.busy_s,
+        overlap_s=sequence.cover.overlap_s,
+        gap_s=sequence.gap_s,
+        kernels=tuple(
+            TracedKernel(
+                kernel=labels[kernel],
+                signature=use.signature,
+                launch_count=use.launch_count,
+                time_s=use.time_s,
+            )
+            for kernel, use in uses.items()
+        ),
+        launches=_traced_launches(sequence, labels),
+        trace_kernel_count=trace.kernel_count,
+        trace_kernel_time_s=trace.kernel_time_s,
+    )
+
+
+def _traced_launches(
+    sequence: LaunchSequence, labels: Mapping[int, str]
+) -> tuple[TracedLaunch, ...]:
+    columns = zip(
+        sequence.kernels,
+        sequence.passes,
+        sequence.streams,
+        sequence.start_ns.tolist(),
+        sequence.durations_ns.tolist(),
+        sequence.is_graph_launch,
+        strict=True,
+    )
+    return tuple(
+        TracedLaunch(
+            kernel=labels[kernel],
+            pass_=pass_,
+            stream=stream,
+            start_s=start_ns / NS_PER_S,
+            duration_s=duration_ns / NS_PER_S,
+            is_graph_launch=is_graph_launch,
+        )
+        for kernel, pass_, stream, start_ns, duration_ns, is_graph_launch in columns
+    )
+
+
+def _size(
+    trace: ProfilerTrace,
+    choice: CaptureChoice,
+    uses: Mapping[int, KernelUse],
+    works: Mapping[int, RawWork],
+) -> IterationSize:
+    gpu_count = choice.gpu_count or trace.rank_count or 1
+    flop_count: float | None = None
+    if counted_time_ratio(uses, works) >= _KNOWN_TIME_RATIO:
+        flop_count = gpu_count * sum(
+            use.launch_count * works[kernel].flop_count
+            for kernel, use in uses.items()
+            if works[kernel].kind is not KernelKind.COLLECTIVE
+        )
+    return IterationSize(
+        gpu_count=gpu_count,
+        node_gpu_count=choice.node_gpu_count,
+        token_count=choice.token_count,
+        kernel_flop_count=flop_count,
+        dtype=_matrix_format(uses, works),
+    )
+
+
+def _matrix_format(uses: Mapping[int, KernelUse], works: Mapping[int, RawWork]) -> Dtype | None:
+    """The number format of most FLOPs of matrix products; `None` where there are none."""
+    by_format: dict[Dtype, float] = defaultdict(float)
+    for kernel, work in works.items():
+        if work.is_product:
+            by_format[work.dtype] += uses[kernel].launch_count * work.flop_count
+    return max(by_format, key=lambda one: by_format[one], default=None)
