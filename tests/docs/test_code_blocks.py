@@ -173,6 +173,8 @@ def _pages() -> Iterator[ParameterSet]:
 @pytest.mark.parametrize("page", tuple(_pages()))
 def test_every_code_block_runs(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     environment: dict[str, str] = {}
+    # The reader stands in the repository, where the examples are.
+    (tmp_path / "docs").symlink_to(REPOSITORY / "docs")
     for block in blocks(page):
         if block.file is not None:
             (tmp_path / block.file).write_text(block.text, encoding="utf-8")

@@ -133,7 +133,8 @@ def test_what_waits_takes_its_wait_whatever_it_has_to_do_meanwhile(work: KernelW
         loop.run_for(0.5)
         timing = loop.end_window()
 
-    assert 0.98 < timing.elapsed_s / timing.launch_count / work.wait_s < 1.3
+    # Late at most: other programs keep the processor busy, too.
+    assert 0.98 < timing.elapsed_s / timing.launch_count / work.wait_s < 2.0
 
 
 def test_work_that_takes_longer_than_the_wait_beside_it_is_not_held_up() -> None:

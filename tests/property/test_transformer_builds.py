@@ -21,6 +21,7 @@ from joulewise.workload.transformer.build import (
     matrix_flops,
     transformer_workload,
 )
+from joulewise.workload.transformer.build_iteration import iteration_of
 from joulewise.workload.transformer.flops import closed_flop_count
 from joulewise.workload.transformer.memory import memory_parts
 from joulewise.workload.transformer.model import Activation, Head, Norm, TransformerModel
@@ -154,6 +155,17 @@ def test_works_are_what_launches_name_and_nothing_else(
         assert 0 < work.compute_efficiency_ratio <= 1
         assert 0 < work.memory_efficiency_ratio <= 1
         assert (work.kind in {KernelKind.COLLECTIVE, KernelKind.GAP}) == (work.wait_s > 0)
+
+
+@few
+@given(model=models(), setup=setups())
+def test_launches_of_one_name_are_launches_of_one_kernel(
+    model: TransformerModel, setup: TrainingSetup
+) -> None:
+    launched = set(iteration_of(Share(model=model, setup=setup)).launches())
+
+    assert launched == set(kernel_shapes(model, setup))
+    assert len(launched) == len({shape.kernel for shape in launched})
 
 
 @few

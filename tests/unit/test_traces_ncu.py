@@ -222,6 +222,7 @@ GOOD = DETAILS + details(0, "k", [MICROSECOND])
         (DETAILS + details(0, "k\x07", [MICROSECOND]), "holds a control character"),
         (f'{GOOD}"1","9","k"\n', "row 2: the row has 3 fields where the header has 14"),
         (GOOD + "\0", "not a table but a binary file"),
+        ("SQLite format 3\0", "a database, not a table of Nsight Compute"),
         (f'{DETAILS}"0,"\n', "the row has"),
         (DETAILS, "no GPU kernels are in the table"),
         (",".join(RAW_HEAD) + "\n", "no GPU kernels are in the table"),

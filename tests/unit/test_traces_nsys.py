@@ -156,6 +156,18 @@ def test_a_sequence_number_that_comes_again_in_backward_tells_forward(tmp_path: 
     assert "aten::mm" == signature_of(trace, 2).op
 
 
+def test_releases_that_write_stashed_sequence_numbers_are_understood(tmp_path: Path) -> None:
+    kernels, calls = launched(("fwd", 10), ("bwd", 30))
+    marks = [
+        Range(text="mul, seq=4", start=5, end=20),
+        Range(text="mul, stashed seq=4", start=25, end=40),
+    ]
+
+    trace = read_export(tmp_path, Export(kernels=kernels, calls=calls, ranges=marks))
+
+    assert (Pass.FORWARD, Pass.BACKWARD) == trace.passes
+
+
 def test_a_silent_thread_follows_the_passes_that_its_process_marks(tmp_path: Path) -> None:
     kernels, calls = launched(("a", 10), ("b", 50))
     kernels = [
@@ -305,7 +317,7 @@ def test_a_whole_graph_is_a_launch_only_where_its_kernels_are_not_there(tmp_path
     assert [False, True] == trace.is_graph_launch.tolist()
     (caveat,) = trace.caveats
     assert CaveatKind.TRACE_INCOMPLETE is caveat.kind
-    assert "1 launches are whole CUDA graphs" in caveat.seen
+    assert "Whole CUDA graphs were traced and count as one kernel each: 1." == caveat.seen
 
 
 def test_what_the_profiler_lost_is_a_caveat(tmp_path: Path) -> None:

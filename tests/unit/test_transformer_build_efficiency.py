@@ -95,7 +95,7 @@ def test_flash_attention_is_faster_than_eager_attention() -> None:
 def test_clocks_hardly_shorten_what_waits_for_a_link_and_never_a_gap() -> None:
     spec = preset("a100-sxm")
     setup = TrainingSetup(
-        sequence_count=2048, data_parallel_count=8, gap_s=0.002, link_bytes_per_s=25e9
+        sequence_count=2048, data_parallel_count=8, gap_s=0.002, link_bytes_per_s=450e9
     )
     works = transformer_workload(preset_model("llama3.2-1b"), setup).works
     waiting = [work for work in works if work.kind in {KernelKind.COLLECTIVE, KernelKind.GAP}]

@@ -232,6 +232,18 @@ def test_the_optimizer_moves_states_gradient_and_weight_of_each_parameter(
     assert update.pass_ is Pass.OPTIMIZER
 
 
+def test_the_optimizer_takes_as_many_parameters_at_a_time_as_pytorch_does() -> None:
+    counts = transformer_workload(preset_model("gpt3-1.3b"), SETUP).launch_counts()
+
+    assert -(-1_315_723_264 // (320 * 65_536)) == counts["adamw"]
+
+
+def test_a_loss_without_backward_is_read_alone() -> None:
+    loss = shapes(MODEL, replace(SETUP, has_backward=False))["cross_entropy"]
+
+    check(loss, 6 * ROWS * 1000, B * ROWS * 1000)
+
+
 def test_fp8_operands_are_half_as_large_and_what_is_written_is_not() -> None:
     known = shapes(MODEL, replace(SETUP, dtype=Dtype.FP8))
 

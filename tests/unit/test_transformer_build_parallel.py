@@ -81,6 +81,21 @@ def test_hidden_states_pass_seven_of_eight_links() -> None:
     assert KernelKind.COLLECTIVE is gather.kind is scatter.kind
 
 
+def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather() -> None:
+    one = works(LLAMA, replace(SETUP, data_parallel_count=4))["all_reduce_gradients"]
+    passed = one.wait_s * LINK / 2
+
+    assert (5 * passed, passed / B) == pytest.approx((one.traffic_bytes, one.flop_count))
+
+
+def test_neighbouring_stages_pass_on_the_rows_that_a_gpu_holds() -> None:
+    split = replace(SETUP, pipeline_parallel_count=2, tensor_parallel_count=4)
+    one = works(LLAMA, split)["send_activations"]
+    rows = B * TOKENS * HIDDEN / 4
+
+    assert (rows, rows / LINK, 0) == pytest.approx((one.traffic_bytes, one.wait_s, one.flop_count))
+
+
 def test_an_assumed_link_is_that_of_an_h100() -> None:
     setup = replace(SETUP, tensor_parallel_count=8)
 
@@ -148,6 +163,19 @@ def test_zero_3_gathers_each_layer_before_it_runs_and_scatters_its_gradients() -
         assert B * LAYER_WEIGHTS * 3 / 4 / LINK == pytest.approx(known[kernel].wait_s)
 
 
+def test_zero_3_gathers_frozen_weights_and_scatters_gradients_of_adapters_alone() -> None:
+    setup = replace(SETUP, data_parallel_count=4, zero_stage=3, lora_rank_count=16)
+    known = works(LLAMA, setup)
+    adapters = 16 * (4096 + 4096 + 4096 + 1024)
+
+    scattered = {name for name in collectives(LLAMA, setup) if name.startswith("reduce")}
+
+    assert {"reduce_scatter_layer_gradients"} == scattered
+    sizes = {"all_gather_layer_weights": LAYER_WEIGHTS + adapters, scattered.pop(): adapters}
+    for kernel, size in sizes.items():
+        assert B * size * 3 / 4 / LINK == pytest.approx(known[kernel].wait_s)
+
+
 def test_one_rank_exchanges_nothing_whatever_its_stage_of_zero() -> None:
     for stage in range(4):
         assert {} == collectives(LLAMA, replace(SETUP, zero_stage=stage))
@@ -202,6 +230,20 @@ def test_a_shared_embedding_on_two_stages_sums_its_gradients() -> None:
     assert "all_reduce_shared_embedding" not in collectives(LLAMA, both)
 
 
+def test_adapters_pass_their_narrow_rows_between_gpus() -> None:
+    setup = replace(SETUP, tensor_parallel_count=2, lora_rank_count=16)
+    known = works(LLAMA, setup)
+
+    counts = collectives(LLAMA, setup)
+
+    # One of queries and one of values in each layer.
+    assert 2 * LAYERS == counts["all_gather_adapter"] == counts["reduce_scatter_adapter"]
+    narrow_s = B * TOKENS * 16 / 2 / LINK
+    assert narrow_s == pytest.approx(known["all_gather_adapter"].wait_s)
+    # No gradient of the feed-forward weights needs their input again.
+    assert LAYERS * 5 + 1 == counts["all_gather_hidden"]
+
+
 def test_collectives_are_communication_whatever_pass_they_stand_in() -> None:
     workload = transformer_workload(
         LLAMA, replace(SETUP, tensor_parallel_count=2, recompute=Recompute.FULL)
@@ -249,6 +291,16 @@ def test_recomputation_keeps_the_inputs_of_layers_alone() -> None:
     assert scores == memory_parts(LLAMA, eager).activation_bytes - plain
     selective = replace(eager, recompute=Recompute.SELECTIVE)
     assert plain == memory_parts(LLAMA, selective).activation_bytes
+
+
+def test_early_stages_keep_activations_of_the_micro_batches_on_their_way() -> None:
+    setup = replace(SETUP, pipeline_parallel_count=4, micro_batch_count=3)
+
+    kept = [memory_parts(LLAMA, replace(setup, stage=stage)).activation_bytes for stage in range(4)]
+
+    logits = B * TOKENS * 128_256
+    one = kept[3] - logits
+    assert [3 * one, 3 * one, 2 * one, one + logits] == kept
 
 
 def test_a_forward_pass_keeps_weights_and_one_layer() -> None:

@@ -1,8 +1,9 @@
 """Stand-ins for kernels: matrix products and streams with a work's arithmetic and traffic.
 
 A workload says how much a kernel computes and moves, not how it is written. What runs in its
-place is a batch of matrix products of its arithmetic, or a pass over a long vector that reads
-each element, computes on it and writes it. Counts of operations and of bytes both agree with
+place is a batch of matrix products of its arithmetic (of the same factors each time where they
+are too few bytes for it), or a pass over a long vector that reads each element, computes on it
+and writes it. Counts of operations and of bytes both agree with
 the work's, within `AGREEMENT_RATIO` or one element; less than one operation on a thousand bytes
 moved is as good as none, for the traffic takes hundreds of times as long, and nothing is computed
 then. What waits, for a link or for the host, waits here too, beside the work that it has: see

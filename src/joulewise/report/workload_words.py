@@ -86,7 +86,9 @@ def trace_rows(trace: IterationTrace | None) -> tuple[tuple[str, str], ...]:
 def iteration_text(trace: IterationTrace) -> str:
     """Which part of the file was taken for an iteration."""
     of = f"one of {count(trace.iteration_count)}" if trace.iteration_count > 1 else "the only one"
-    return f"{trace.step}, {of}" if trace.step else f"{of}, by repetition"
+    if trace.step is not None:
+        return f"{trace.step}, {of}"
+    return f"{of}, by repetition" if trace.iteration_count > 1 else "all of the file"
 
 
 def whole_file_text(trace: IterationTrace) -> str:

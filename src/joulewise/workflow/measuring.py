@@ -160,8 +160,8 @@ def _doubts_of_memory_lock(
 
 
 def _most_traffic(workload: Workload) -> str:
-    """The kernel that moves most, but for matrix kernels, which computing limits."""
-    works = [work for work in workload.works if work.kind is not KernelKind.GEMM]
+    """The kernel that moves most, but for those that computing, a link or the host limits."""
+    works = [work for work in workload.works if work.kind is KernelKind.OTHER]
     if not works:
         return workload.kernels[0]
     return max(works, key=lambda work: work.traffic_bytes).kernel

@@ -11,6 +11,7 @@ from joulewise.domain.errors import InputError, NotSupported
 from joulewise.domain.points import ClockGrid, OperatingPoint
 from joulewise.domain.ports import HardwareRunners, KernelRunner, Progress
 from joulewise.domain.transition import TransitionModel
+from joulewise.domain.workload import Workload
 from joulewise.measure.change_accounts import MeasuredChange
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.transitions import measure_transitions
@@ -105,7 +106,7 @@ def measure_transitions_to_file(
             job.power_limits,
         )
         refuse_without_rights(session, lease, points)
-        kernel = job.kernel or _short_kernel(session.runner)
+        kernel = job.kernel or _short_kernel(session.runner, workload)
         model, changes = measure_transitions(
             session, lease, kernel, points, settings=SETTINGS, progress=progress
         )
@@ -153,9 +154,14 @@ def points_to_change(
     return points
 
 
-def _short_kernel(runner: KernelRunner) -> str:
-    """The shortest kernel that keeps a GPU busy; the longest where all are too short."""
-    times_s = {kernel: _time_s(runner, kernel) for kernel in runner.kernels}
+def _short_kernel(runner: KernelRunner, workload: Workload) -> str:
+    """The shortest kernel that keeps a GPU busy; the longest where all are too short.
+
+    What waits for a host or a link takes as long at every clock, and shows no change of it.
+    """
+    waiting = {work.kernel for work in workload.works if work.wait_s > 0}
+    kernels = [kernel for kernel in runner.kernels if kernel not in waiting]
+    times_s = {kernel: _time_s(runner, kernel) for kernel in kernels or runner.kernels}
     busy = {kernel: time_s for kernel, time_s in times_s.items() if time_s >= SHORTEST_KERNEL_S}
     if busy:
         return min(busy, key=busy.__getitem__)

@@ -45,6 +45,7 @@ class JsonCursor:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = self._utf8.decode(begun)
         self._at = 0
+        self._value_at = 0
         self._is_over = False
 
     def peek(self) -> str:
@@ -72,6 +73,7 @@ class JsonCursor:
         """
         self.peek()
         while True:
+            self._value_at = self._at
             try:
                 value, self._at = _DECODER.raw_decode(self._text, self._at)
             except RecursionError as error:
@@ -80,6 +82,10 @@ class JsonCursor:
                 self._more_or_fail(error, place)
             else:
                 return value
+
+    def written(self) -> bytes:
+        """The value that was given last, as it is written in the file."""
+        return self._text[self._value_at : self._at].encode("utf-8", "replace")
 
     def rest(self) -> bytes:
         """What was read and not yet stepped over; the cursor is of no use afterwards."""

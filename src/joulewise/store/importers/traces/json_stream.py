@@ -201,13 +201,24 @@ class EventStream(Generic[Event]):
             raise too_deep(self._source.file, self._place()) from error
         except msgspec.DecodeError:
             return None
-        return [self._made(raw, row) for row, raw in enumerate(raws, self.event_count + 1)]
+        return [
+            self._made_or_softened(raw, row) for row, raw in enumerate(raws, self.event_count + 1)
+        ]
 
-    def _made(self, raw: msgspec.Raw, row: int) -> Event:
+    def _made(self, raw: bytes | msgspec.Raw, row: int) -> Event | None:
+        """An event of the wanted shape; `None` where it has another."""
         try:
             return self._event.decode(raw)
+        except RecursionError as error:
+            raise too_deep(self._source.file, f"in event {row}") from error
         except msgspec.DecodeError:
-            return self._softened(value_of(bytes(raw), self._source.file, f"event {row}"), row)
+            return None
+
+    def _made_or_softened(self, raw: msgspec.Raw, row: int) -> Event:
+        made = self._made(raw, row)
+        if made is not None:
+            return made
+        return self._softened(value_of(bytes(raw), self._source.file, f"event {row}"), row)
 
     def _one_by_one(self, cursor: JsonCursor) -> list[Event]:
         """Most events of what was read, one at least; stops before the end of the list."""
@@ -216,7 +227,8 @@ class EventStream(Generic[Event]):
         while cursor.peek() != "]":
             value = cursor.value(self._place())
             self.event_count += 1
-            events.append(self._softened(value, self.event_count))
+            made = self._made(cursor.written(), self.event_count)
+            events.append(self._softened(value, self.event_count) if made is None else made)
             if not cursor.take(","):
                 self._expect_end(cursor)
                 break

@@ -73,10 +73,10 @@ class KinetoEvent(msgspec.Struct, gc=False):
 
 def lenient_event(value: Mapping[str, object]) -> KinetoEvent:
     """An event of which some fields hold what they should not; those are as if they were absent."""
+    event = _softened({**value, "args": None}, KinetoEvent, _EVENT_FIELDS)
     args = value.get("args")
-    whole = {**value, "args": None}
-    event = _softened(whole, KinetoEvent)
-    event.args = _softened(args, Arguments) if isinstance(args, Mapping) else None
+    if isinstance(args, Mapping):
+        event.args = _softened(args, Arguments, _ARGUMENT_FIELDS)
     return event
 
 
@@ -121,27 +121,44 @@ def _bounded(number: int) -> int | None:
     return number if number <= _MOST_NANOSECONDS else None
 
 
-def _softened(value: Mapping[str, object], shape: type[Shape]) -> Shape:
-    fields = {}
-    for field in msgspec.structs.fields(shape):
-        if field.encode_name in value:
-            found = _converted(value[field.encode_name], field.type)
-            if found is not None:
-                fields[field.name] = found
-    return shape(**fields)
+def _softened(
+    value: Mapping[str, object], shape: type[Shape], fields: tuple[tuple[str, str, object], ...]
+) -> Shape:
+    found = {}
+    for name, written_name, kind in fields:
+        if written_name in value:
+            own = _converted(value[written_name], kind)
+            if own is not None:
+                found[name] = own
+    return shape(**found)
 
 
-def _converted(value: object, shape: object) -> object:
+def _converted(value: object, kind: object) -> object:
+    """The value as a field of that type holds it; `None` where it does not fit."""
+    if kind is msgspec.Raw:
+        return _raw(value)
+    if isinstance(value, bool) or not isinstance(value, kind):  # type: ignore[arg-type]
+        return None
     if isinstance(value, str):
         # Half a surrogate cannot be written to a file again.
-        value = value.encode("utf-8", "replace").decode("utf-8")
+        return value.encode("utf-8", "replace").decode("utf-8")
+    return float(value) if isinstance(value, float) else value
+
+
+def _raw(value: object) -> msgspec.Raw | None:
+    if isinstance(value, WrittenFloat):
+        return msgspec.Raw(value.text.encode())
     try:
-        if shape is msgspec.Raw:
-            return msgspec.Raw(_written(value).encode())
-        return msgspec.convert(float(value) if isinstance(value, float) else value, shape)
-    except (msgspec.ValidationError, RecursionError):
+        return msgspec.Raw(json.dumps(value).encode())
+    except RecursionError:
         return None
 
 
-def _written(value: object) -> str:
-    return value.text if isinstance(value, WrittenFloat) else json.dumps(value)
+def _fields(shape: type[msgspec.Struct]) -> tuple[tuple[str, str, object], ...]:
+    return tuple(
+        (field.name, field.encode_name, field.type) for field in msgspec.structs.fields(shape)
+    )
+
+
+_EVENT_FIELDS = _fields(KinetoEvent)
+_ARGUMENT_FIELDS = _fields(Arguments)

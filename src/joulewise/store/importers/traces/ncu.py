@@ -29,6 +29,7 @@ from joulewise.store.importers.traces.launch_totals import (
     too_many_launches,
 )
 from joulewise.store.importers.traces.ncu_work import amount, is_kept, measured_work
+from joulewise.store.importers.traces.nsys_database import SQLITE_MAGIC
 
 _HEAD_BYTES = 4096
 _DETAILS = ("metric name", "metric unit", "metric value")
@@ -100,6 +101,12 @@ def _require_text(path: Path) -> None:
         raise file_error(error, path, doing="read") from error
     if not head:
         raise InputError("the file is empty", file=str(path), hint="Export it again.")
+    if head.startswith(SQLITE_MAGIC):
+        raise InputError(
+            "this is a database, not a table of Nsight Compute",
+            file=str(path),
+            hint=f"Run joulewise import nsys {path.name}",
+        )
     if b"\0" in head:
         raise InputError(
             "this is not a table but a binary file",

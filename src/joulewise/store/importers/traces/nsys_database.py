@@ -22,6 +22,7 @@ _STEPS_PER_BYTE = 60
 _FREE_STEPS = 2_000_000
 _STEPS_PER_CHECK = 10_000
 _HEAD_BYTES = 100
+_BATCH_COUNT = 1_000
 _EXPORT_AGAIN = "Export it again: nsys export --type sqlite FILE.nsys-rep"
 
 
@@ -103,7 +104,9 @@ class NsysDatabase:
         present = self.columns(table)
         selected = ", ".join(f'"{name}"' if name in present else "NULL" for name in wanted)
         query = f'SELECT {selected} FROM "{table}"'  # noqa: S608 - names are ours
-        for count, row in enumerate(self._all(query), start=1):
+        count = 0
+        for batch in self._batches(query):
+            count += len(batch)
             if count > MOST_LAUNCHES_COUNT:
                 raise InputError(
                     f"the table holds more than {MOST_LAUNCHES_COUNT} rows",
@@ -111,7 +114,7 @@ class NsysDatabase:
                     field=table,
                     hint="Profile a few iterations only.",
                 )
-            yield row
+            yield from batch
 
     def texts(self, ids: set[int]) -> Mapping[int, str]:
         """Texts of StringIds by their numbers; those that it lacks are left out."""
@@ -127,12 +130,15 @@ class NsysDatabase:
         quoted = table.replace('"', '""')
         return tuple(str(row[1]) for row in self._all(f'PRAGMA table_info("{quoted}")'))
 
-    def _all(self, query: str) -> Iterator[tuple[Value, ...]]:
+    def _all(self, query: str) -> list[tuple[Value, ...]]:
+        return [row for batch in self._batches(query) for row in batch]
+
+    def _batches(self, query: str) -> Iterator[list[tuple[Value, ...]]]:
         self._step_count = 0
         try:
-            # Not `yield from`: a loop that is left early would close the cursor, perhaps too late.
-            for row in self._connection.execute(query):  # noqa: UP028
-                yield row
+            cursor = self._connection.execute(query)
+            while batch := cursor.fetchmany(_BATCH_COUNT):
+                yield batch
         except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
             if self._step_count > self._most_steps:
                 message = "reading it takes longer than any file of this size can"

@@ -69,7 +69,7 @@ def read_kernels(database: NsysDatabase) -> tuple[KernelColumns, tuple[Caveat, .
     return launches, (
         Caveat(
             kind=CaveatKind.TRACE_INCOMPLETE,
-            seen=f"{graph_count} launches are whole CUDA graphs, each counted as one kernel.",
+            seen=f"Whole CUDA graphs were traced and count as one kernel each: {graph_count}.",
             advice="Profile again with nsys profile --cuda-graph-trace=node.",
         ),
     )

@@ -79,13 +79,18 @@ def read_calls(database: NsysDatabase, launches: KernelColumns) -> list[Call | N
         text = names.get(name, "") if isinstance(name, int) else ""
         is_graph_launch = text.startswith(_GRAPH_LAUNCHES)
         calls[key] = Call(time_ns, (key[0], tid), is_graph_launch)
-    uses = Counter(correlation for _, correlation in calls)
-    alone = {key[1]: call for key, call in calls.items() if uses[key[1]] == 1}
     processes = {process for process, _ in calls}
+    alone = {} if processes.issuperset(launches.process) else _alone(calls)
     return [
         calls.get((process, number)) if process in processes else alone.get(number)
         for process, number in zip(launches.process, launches.correlation, strict=True)
     ]
+
+
+def _alone(calls: Mapping[tuple[int, int], Call]) -> dict[int, Call]:
+    """Calls whose correlation number no other process has."""
+    uses = Counter(correlation for _, correlation in calls)
+    return {key[1]: call for key, call in calls.items() if uses[key[1]] == 1}
 
 
 def _calls_of(

@@ -22,7 +22,7 @@ NCCL_DOMAIN = "NCCL"
 NO_SEQUENCE = -1
 
 _LONGEST_TEXT_COUNT = 8_192
-_NUMBERING = re.compile(r", (?:op_id|(?P<stashed>stashed )?seq) ?= ?(?P<number>\d{1,18})")
+_NUMBERING = re.compile(r", (?:op_id|(?:stashed )?seq) ?= ?\d{1,18}")
 _INPUT_OPS = ", input_op_ids = "
 _SIZES = ", sizes = "
 _OP = re.compile(r"[A-Za-z_]\w*(?:::~?\w+)+(?:\.\w+)?|\w*Backward\d*")
@@ -35,6 +35,9 @@ _MOST_ELEMENTS_COUNT = 2**62
 # What one GPU hands in and gets; the size that NCCL notes is the side that is not multiplied.
 _INPUT_ONLY = frozenset({"AllGather"})
 _OUTPUT_ONLY = frozenset({"ReduceScatter"})
+# A text without running numbers, whether it is NCCL's, its payload, whether its number is that
+# of the operation whose gradient is computed.
+_Key = tuple[str, bool, str, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,24 +62,25 @@ class MarkReader:
 
     def __init__(self) -> None:
         self.marks: list[Mark] = []
-        self._numbers: dict[tuple[str, bool, str], int] = {}
+        self._numbers: dict[_Key, int] = {}
 
     def read(self, text: str, *, is_nccl: bool = False, payload: str = "") -> tuple[int, int]:
         """The number of the mark and the sequence number, `NO_SEQUENCE` where there is none."""
         text = text[:_LONGEST_TEXT_COUNT]
-        sequence = _SEQUENCE.search(text)
-        plain = _NUMBERING.sub("", text.partition(_INPUT_OPS)[0])
-        key = plain, is_nccl, payload
+        is_numbered = ", " in text
+        sequence = _SEQUENCE.search(text) if is_numbered else None
+        plain = _NUMBERING.sub("", text.partition(_INPUT_OPS)[0]) if is_numbered else text
+        is_stashed = sequence is not None and "stashed" in sequence[0]
+        key = plain, is_nccl, payload, is_stashed
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.marks)
-            is_stashed = sequence is not None and "stashed" in sequence[0]
-            self.marks.append(_mark(key, is_stashed=is_stashed))
+            self.marks.append(_mark(key))
         return number, NO_SEQUENCE if sequence is None else int(sequence[1])
 
 
-def _mark(key: tuple[str, bool, str], *, is_stashed: bool) -> Mark:
-    plain, is_nccl, payload = key
+def _mark(key: _Key) -> Mark:
+    plain, is_nccl, payload, is_stashed = key
     name, separator, sizes = plain.partition(_SIZES)
     name = name.strip()
     inputs = _inputs(sizes) if separator else ()

@@ -81,8 +81,7 @@ def read_ranges(database: NsysDatabase) -> tuple[dict[Thread, ThreadRanges], tup
         text = text if isinstance(text, str) else texts.get(_number(text_id, -1))
         if not isinstance(kind, int) or kind not in is_stacked or not text:
             continue
-        place = Place(file=database.file, table=RANGES, row=row)
-        start_ns, end_ns = _times(start, end, place)
+        start_ns, end_ns = _times(start, end, database.file, row)
         global_tid = _number(tid, 0)
         process = process_of(global_tid)
         if not isinstance(payload, str):
@@ -161,14 +160,17 @@ def _texts(database: NsysDatabase) -> tuple[Mapping[int, str], set[tuple[int, Va
     return texts, nccl
 
 
-def _times(start: Value, end: Value, place: Place) -> tuple[int, int]:
+def _times(start: Value, end: Value, file: str, row: int) -> tuple[int, int]:
+    earliest, latest = TIMES_NS
+    # The usual range first: there may be millions.
+    if isinstance(start, int) and isinstance(end, int) and earliest <= start <= end <= latest:
+        return start, end
+    place = Place(file=file, table=RANGES, row=row)
     start_ns = place.whole(start, "start", TIMES_NS)
     if end is None:
         return start_ns, STILL_OPEN_NS
     end_ns = place.whole(end, "end", TIMES_NS)
-    if end_ns < start_ns:
-        raise place.error("end", f"the range ends {start_ns - end_ns} ns before it starts")
-    return start_ns, end_ns
+    raise place.error("end", f"the range ends {start_ns - end_ns} ns before it starts")
 
 
 def _number(value: Value, missing: int) -> int:
