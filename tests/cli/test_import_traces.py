@@ -351,6 +351,13 @@ def test_a_gzipped_trace_gives_the_same_workload(joulewise: Joulewise, trace: Pa
     assert (plain.launches, plain.works) == (zipped.launches, zipped.works)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="a matter of Unix")
+def test_a_pipe_is_refused_at_once(joulewise: Joulewise) -> None:
+    os.mkfifo("pipe.json")
+
+    assert "pipe" in complaint(joulewise("import", "kineto", "pipe.json"))
+
+
 def test_no_kernels_as_json_is_an_error_object(joulewise: Joulewise) -> None:
     Path("none.json").write_text('{"traceEvents": []}', encoding="utf-8")
 

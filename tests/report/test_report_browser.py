@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 from tests.report.test_transition_cost_page import COSTS
+from tests.traced_workloads import traced_workload
 
 from joulewise.domain.plan import Granularity, Status
 from joulewise.report.inputs import ReportInputs
 from joulewise.report.page import render_report
 from joulewise.report.transition_cost_page import render_transition_cost
+from joulewise.report.workload_facts import workload_facts
+from joulewise.report.workload_page import render_workload
 
 pytestmark = pytest.mark.integration
 
@@ -134,6 +137,16 @@ def test_the_page_of_transition_costs_is_drawn_and_photographed(
     assert console == []
     assert 'data-figures="drawn"' in dom
     assert struct.unpack(">II", picture.read_bytes()[16:24]) == (2000, 1432)
+
+
+def test_the_page_of_a_workload_draws_without_complaint(chromium: str, tmp_path: Path) -> None:
+    workload = traced_workload()
+    dom, console = _opened(
+        chromium, render_workload(workload_facts(workload), workload.caveats), tmp_path
+    )
+
+    assert console == []
+    assert 'data-figures="drawn"' in dom
 
 
 def test_the_script_says_what_is_missing(chromium: str, tmp_path: Path) -> None:

@@ -15,18 +15,20 @@ from joulewise.workload.capture.capture import captured_workload
 from joulewise.workload.capture.choice import CaptureChoice
 
 
-def captured(trace: ProfilerTrace, **choice: int) -> Workload:
-    return captured_workload(trace, dataclasses.replace(CaptureChoice(), **choice))
+def captured(trace: ProfilerTrace, *, gpu: int | None = None, step: int | None = None) -> Workload:
+    return captured_workload(trace, CaptureChoice(gpu=gpu, step=step))
 
 
-def iteration(trace: ProfilerTrace, **choice: int) -> IterationTrace:
-    found = captured(trace, **choice).trace
+def iteration(
+    trace: ProfilerTrace, *, gpu: int | None = None, step: int | None = None
+) -> IterationTrace:
+    found = captured(trace, gpu=gpu, step=step).trace
     assert found is not None
     return found
 
 
-def kernels(trace: ProfilerTrace, **choice: int) -> list[str]:
-    return [launch.kernel for launch in iteration(trace, **choice).launches]
+def kernels(trace: ProfilerTrace, *, gpu: int | None = None) -> list[str]:
+    return [launch.kernel for launch in iteration(trace, gpu=gpu).launches]
 
 
 def steps(durations_us: list[float], *, numbers: list[int] | None = None) -> ProfilerTrace:

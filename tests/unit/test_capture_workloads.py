@@ -10,10 +10,12 @@ from inline_snapshot import snapshot
 from tests.profiler_traces import Ran, in_a_row, profiler_trace, tensor
 
 from joulewise.domain.caveats import CaveatKind
+from joulewise.domain.errors import InputError
 from joulewise.domain.passes import Pass
 from joulewise.domain.trace import Collective, KernelSignature, MeasuredWork
 from joulewise.domain.workload import Dtype, KernelKind, Workload
 from joulewise.store.workload_files import read_workload, write_workload
+from joulewise.workload.capture import capture
 from joulewise.workload.capture.capture import captured_workload
 from joulewise.workload.capture.choice import CaptureChoice
 
@@ -55,10 +57,10 @@ def training() -> list[Ran]:
     ]
 
 
-def captured(ran: list[Ran], **choice: int | str) -> Workload:
+def captured(ran: list[Ran], choice: CaptureChoice | None = None) -> Workload:
     marked = [dataclasses.replace(one, step=0) for one in ran]
     trace = profiler_trace(marked, steps=[("ProfilerStep#3", 0, 2000)])
-    return captured_workload(trace, dataclasses.replace(CaptureChoice(), **choice))
+    return captured_workload(trace, choice or CaptureChoice())
 
 
 def test_an_iteration_becomes_kernels_regions_and_gaps() -> None:
@@ -72,7 +74,7 @@ def test_an_iteration_becomes_kernels_regions_and_gaps() -> None:
             "forward: gap 2.05-4.1 us",
             "backward: gelu_backward",
             "backward: gap 4.1-8.19 us",
-            "backward: region of 2: mm[4096x4096x4096] sm90_x... + ncclDevKernel_AllReduce_...",
+            "backward: region of 2: mm[4096x4096x4096] sm90_x... + ncclDevKernel_AllReduce_S...",
             "optimizer: multi_tensor_apply_adam",
             "optimizer: gap 65.5-131 us",
             "forward: mm[4096x4096x4096] sm90_xmma_gemm_bf16bf16",
@@ -94,7 +96,8 @@ def test_facts_of_the_iteration_are_exact() -> None:
     )
     assert ("ProfilerStep#3", 1, 0) == (trace.step, trace.iteration_count, trace.gpu)
     product = trace.kernels[0]
-    assert (3, 910e-6) == (product.launch_count, pytest.approx(product.time_s))
+    assert 3 == product.launch_count
+    assert 910e-6 == pytest.approx(product.time_s)
 
 
 def test_a_region_has_the_work_of_its_members_and_the_time_of_the_link() -> None:
@@ -149,7 +152,9 @@ def test_gaps_below_a_microsecond_are_gathered() -> None:
 
 
 def test_known_flops_are_given_for_all_gpus() -> None:
-    size = captured([Ran(kernel=MATMUL, start_us=0, duration_us=300)], gpu_count=4).size
+    size = captured(
+        [Ran(kernel=MATMUL, start_us=0, duration_us=300)], CaptureChoice(gpu_count=4)
+    ).size
 
     assert size is not None
     assert 4 * 2 * 4096.0**3 == size.kernel_flop_count
@@ -161,7 +166,7 @@ def test_flops_are_left_out_where_much_of_the_time_is_unknown() -> None:
         Ran(kernel=MATMUL, start_us=0, duration_us=300),
         Ran(kernel="mystery", start_us=300, duration_us=100),
     ]
-    workload = captured(ran, token_count=4096, node_gpu_count=8)
+    workload = captured(ran, CaptureChoice(token_count=4096, node_gpu_count=8))
 
     assert workload.size is not None
     assert workload.size.kernel_flop_count is None
@@ -228,6 +233,16 @@ def test_scalars_that_change_do_not_make_kernels() -> None:
     workload = captured(in_a_row([dropout(1), dropout(2), dropout(3)]))
 
     assert 1 == len(workload.kernels)
+
+
+def test_an_iteration_longer_than_a_workload_file_holds_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(capture, "MOST_LAUNCHES", 9)
+
+    with pytest.raises(InputError, match="has 10 launches and gaps, more than 9") as error:
+        captured(training())
+    assert "profile.json" == error.value.file
 
 
 @pytest.mark.parametrize(

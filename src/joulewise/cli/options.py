@@ -39,7 +39,8 @@ Workload = Annotated[
     typer.Option(
         "--workload",
         envvar="JOULEWISE_WORKLOAD",
-        help="Name of a built-in workload or a workload file; see `joulewise workloads`.",
+        help="A built-in name with options, hf:PATH of a config.json, or a workload file; see "
+        "`joulewise workload list`.",
     ),
 ]
 OptionalWorkload = Annotated[

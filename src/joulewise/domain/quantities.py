@@ -70,6 +70,7 @@ LABELS = (
     "daemon_pid",
     "guard_pid",
     "gpu",
+    "step",
     "stream",
     "rank",
     "zero_stage",

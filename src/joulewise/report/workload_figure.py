@@ -249,7 +249,13 @@ def _bars_trace(bars: Sequence[Bar], pass_: Pass | None, factor: float) -> Json:
         "width": 0.7,
         "marker": {
             "color": GREY if pass_ is None else PASS_COLOURS[pass_],
-            "pattern": {"shape": "" if pass_ is None else _PATTERNS[pass_], "size": 5},
+            "pattern": {
+                "shape": "" if pass_ is None else _PATTERNS[pass_],
+                "size": 5,
+                "fillmode": "overlay",
+                "fgcolor": "#ffffff",
+                "fgopacity": 0.45,
+            },
             "line": {"width": 0},
         },
         "text": [

@@ -31,7 +31,11 @@ def work_text(kernel: KernelFacts) -> tuple[str, str, str]:
     flop = "" if kernel.flop_count is None else amount(kernel.flop_count, "FLOP")
     traffic = "" if kernel.traffic_bytes is None else amount(kernel.traffic_bytes, "B")
     each = kernel.flop_per_byte_ratio
-    return flop, traffic, "" if each is None else f"{each:.3g}"
+    return flop, traffic, "" if each is None else _three_digits(each)
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else count(round(value))  # noqa: PLR2004 - no e+03
 
 
 def workload_sentence(facts: WorkloadFacts) -> str:

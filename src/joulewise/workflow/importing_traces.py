@@ -127,7 +127,12 @@ def _check_nodes(workload: Workload, choice: CaptureChoice) -> None:
 
 
 def _refuse_other_profiler(file: Path, profiler: Profiler) -> None:
-    """Say which command reads this file, where it is plainly another's."""
+    """Say which command reads this file, where it is plainly another's.
+
+    What is no plain file is left to the reader: opening a pipe waits for its other end.
+    """
+    if not file.is_file():
+        return
     found = _profiler_of(_head(file))
     if found is None or found is profiler:
         return

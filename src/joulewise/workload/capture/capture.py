@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import PurePath
 
+from joulewise.domain.errors import InputError
 from joulewise.domain.gpu_peaks import gpu_peaks
 from joulewise.domain.trace import IterationTrace, ProfilerTrace, TracedKernel, TracedLaunch
-from joulewise.domain.workload import Dtype, IterationSize, KernelKind, Workload
+from joulewise.domain.workload import Dtype, IterationSize, KernelKind, Launch, Workload
 from joulewise.workload.capture.choice import CaptureChoice
 from joulewise.workload.capture.doubts import (
     counted_time_ratio,
@@ -26,9 +27,12 @@ from joulewise.workload.capture.parts import parts_of
 from joulewise.workload.capture.sequence import LaunchSequence, kernel_uses, sequence_of
 from joulewise.workload.capture.works import KernelUse, raw_works
 
+MOST_LAUNCHES = 1_000_000
+"""In one iteration, gaps included; workload files hold as many."""
+
 # FLOPs of an iteration are given where those of this much of the kernels' time are known.
 _KNOWN_TIME_RATIO = 0.9
-_ENDINGS = (".gz", ".json", ".trace", ".pt", ".sqlite", ".csv")
+_ENDINGS = frozenset({".gz", ".json", ".trace", ".pt", ".sqlite", ".csv"})
 
 
 def captured_workload(trace: ProfilerTrace, choice: CaptureChoice) -> Workload:
@@ -48,7 +52,8 @@ def captured_workload(trace: ProfilerTrace, choice: CaptureChoice) -> Workload:
         choice: What the user decides.
 
     Raises:
-        InputError: the trace holds no kernel, not the GPU or not the step asked for.
+        InputError: the trace holds no kernel, not the GPU or not the step asked for; the
+            iteration is longer than a million launches and gaps.
     """
     kernels = kernel_of_signatures(trace)
     iteration = iteration_of(trace, kernels, choice)
@@ -59,6 +64,7 @@ def captured_workload(trace: ProfilerTrace, choice: CaptureChoice) -> Workload:
     peaks = None if device_name is None else gpu_peaks(device_name)
     raw = raw_works(uses, peaks)
     parts = parts_of(sequence, uses, raw.works, labels, peaks)
+    _refuse_too_long(parts.launches, trace.file)
     return Workload(
         name=shortened(choice.name or _stem(trace.file)),
         launches=parts.launches,
@@ -76,14 +82,25 @@ def captured_workload(trace: ProfilerTrace, choice: CaptureChoice) -> Workload:
     )
 
 
+def _refuse_too_long(launches: tuple[Launch, ...], file: str) -> None:
+    if len(launches) > MOST_LAUNCHES:
+        raise InputError(
+            f"what was taken for one iteration has {len(launches)} launches and gaps, more than "
+            f"{MOST_LAUNCHES}",
+            file=file,
+            field="launches",
+            hint="Mark iterations: profiler.step() in PyTorch, or NVTX ranges named step.",
+        )
+
+
 def _device_name(trace: ProfilerTrace, gpu: int) -> str | None:
     return next((one.name for one in trace.gpus if one.gpu == gpu and one.name), None)
 
 
 def _stem(file: str) -> str:
     name = PurePath(file).name
-    while (stem := name.removesuffix(PurePath(name).suffix)) and name.endswith(_ENDINGS):
-        name = stem
+    while (ending := PurePath(name).suffix) in _ENDINGS:
+        name = name.removesuffix(ending)
     return "".join(c for c in name if c.isprintable()) or "trace"
 
 

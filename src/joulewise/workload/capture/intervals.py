@@ -12,6 +12,12 @@ IntColumn = NDArray[np.int64]
 
 NS_PER_S = 1e9
 
+Nanoseconds = int
+"""A time inside this package: whole nanoseconds, so that sums and differences are exact."""
+
+Position = int
+"""A place in a sequence, from 0."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cover:

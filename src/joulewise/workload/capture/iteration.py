@@ -14,7 +14,7 @@ from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError
 from joulewise.domain.trace import ProfilerTrace
 from joulewise.workload.capture.choice import CaptureChoice
-from joulewise.workload.capture.intervals import NS_PER_S, IntColumn, nanoseconds
+from joulewise.workload.capture.intervals import IntColumn, Nanoseconds, nanoseconds
 from joulewise.workload.capture.repeated import repeated_spans
 
 
@@ -29,7 +29,7 @@ class Iteration:
 
     gpu: int
     launches: IntColumn
-    end_ns: int
+    end_ns: Nanoseconds
     step: str | None
     iteration_count: int
     caveats: tuple[Caveat, ...] = ()
@@ -55,7 +55,7 @@ class _Span:
     """A candidate: positions on the timeline, and where the iteration ends."""
 
     positions: IntColumn
-    end_ns: int
+    end_ns: Nanoseconds
     name: str | None
 
     def kernels(self, timeline: Timeline) -> tuple[tuple[int, int], ...]:
@@ -231,8 +231,3 @@ def _number(name: str) -> int | None:
     digits = name.rstrip(" \t])")
     digits = digits[len(digits.rstrip("0123456789")) :]
     return int(digits) if 0 < len(digits) < 19 and digits.isascii() else None  # noqa: PLR2004
-
-
-def span_of(iteration: Iteration, start_ns: IntColumn) -> float:
-    """Seconds from the iteration's first launch to its end; `start_ns` is of its launches."""
-    return (iteration.end_ns - int(start_ns.min())) / NS_PER_S

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from joulewise.workload.capture.intervals import IntColumn
+from joulewise.workload.capture.intervals import IntColumn, Position
 
 # A mismatch undoes this many matches when the repeating stretch is sought, so that a stretch
 # may differ here and there but not everywhere.
@@ -29,8 +29,8 @@ class Repetition:
     `break_count` is how often that fails within. The last copy may be cut.
     """
 
-    start_index: int
-    end_index: int
+    start_index: Position
+    end_index: Position
     period_count: int
     break_count: int
 

@@ -9,7 +9,14 @@ import numpy as np
 
 from joulewise.domain.passes import Pass
 from joulewise.domain.trace import KernelSignature, MeasuredWork, ProfilerTrace
-from joulewise.workload.capture.intervals import NS_PER_S, Cover, IntColumn, cover, nanoseconds
+from joulewise.workload.capture.intervals import (
+    NS_PER_S,
+    Cover,
+    IntColumn,
+    Nanoseconds,
+    cover,
+    nanoseconds,
+)
 from joulewise.workload.capture.iteration import Iteration
 from joulewise.workload.capture.keys import plain_signature
 from joulewise.workload.capture.passes import is_communication, pass_of_signature
@@ -40,7 +47,7 @@ class LaunchSequence:
     units: tuple[Unit, ...]
     compositions: tuple[Composition | None, ...]
     gaps: tuple[Gap, ...]
-    duration_ns: int
+    duration_ns: Nanoseconds
     cover: Cover
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from joulewise.workload.capture.intervals import IntColumn
+from joulewise.workload.capture.intervals import IntColumn, Nanoseconds, Position
 
 # Overlap that only comes of how a kernel's end and the next one's beginning are taken: less than
 # a microsecond or a fiftieth of the shorter kernel. Kernels of one stream run in order, and the
@@ -26,8 +26,8 @@ class Unit:
     """
 
     members: tuple[int, ...]
-    start_ns: int
-    end_ns: int
+    start_ns: Nanoseconds
+    end_ns: Nanoseconds
 
     @property
     def duration_ns(self) -> int:
@@ -39,8 +39,8 @@ class Unit:
 class Gap:
     """Idle time behind the unit of this place."""
 
-    unit_index: int
-    duration_ns: int
+    unit_index: Position
+    duration_ns: Nanoseconds
 
 
 def units_of(start_ns: IntColumn, end_ns: IntColumn, stream: IntColumn) -> tuple[Unit, ...]:

@@ -66,10 +66,10 @@ def raw_works(uses: Mapping[int, KernelUse], peaks: GpuPeaks | None) -> RawWorks
         known = works.get(kernel)
         if is_communication(use.signature):
             known = collective_work(use.signature, use.mean_s)
+        if known is not None and not is_possible(known, use.mean_s, peaks):
+            known = None
         known = _counted(use, known)
-        if known is None or not is_possible(known, use.mean_s, peaks) or not _is_any(known):
-            known = _estimated(use, peaks)
-        works[kernel] = known
+        works[kernel] = known if known is not None and _is_any(known) else _estimated(use, peaks)
     return RawWorks(works=works, complaints=complaints)
 
 

@@ -19,16 +19,15 @@ def signatures_of(
     op_names, op_inputs = ops["name"].tolist(), ops["inputs"].tolist()
     op_collectives = ops["collective"].tolist()
     index = []
-    for name, geometry, collective, op, is_graph in zip(
+    for name, geometry, collective, op in zip(
         kernels["name"].tolist(),
         kernels["geometry"].tolist(),
         kernels["collective"].tolist(),
         links.op.tolist(),
-        links.is_graph.tolist(),
         strict=True,
     ):
         key = (name, geometry, collective, ABSENT, ABSENT)
-        if op != ABSENT and not is_graph:
+        if op != ABSENT:
             exchanged = op_collectives[op] if collective == ABSENT else collective
             key = (name, geometry, exchanged, op_names[op], op_inputs[op])
         index.append(makers.of(key))
