@@ -83,7 +83,7 @@ def captured(ran: list[Ran], device_name: str | None = "NVIDIA H100 80GB HBM3") 
 
 
 @given(launches(), st.sampled_from(("NVIDIA H100 80GB HBM3", "Tesla V100-SXM2-32GB", None)))
-@settings(max_examples=6000, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_every_kernel_has_one_work_that_a_workload_file_takes(
     ran: list[Ran], device_name: str | None
 ) -> None:
@@ -103,7 +103,7 @@ def test_every_kernel_has_one_work_that_a_workload_file_takes(
 
 
 @given(launches())
-@settings(max_examples=6000, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_an_iteration_is_its_busy_time_and_its_gaps(ran: list[Ran]) -> None:
     workload = captured(ran)
 
@@ -121,7 +121,7 @@ def test_an_iteration_is_its_busy_time_and_its_gaps(ran: list[Ran]) -> None:
 
 
 @given(launches())
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_units_cover_busy_time_once_and_hold_every_launch_once(ran: list[Ran]) -> None:
     in_order = sorted(ran, key=lambda one: one.start_us)
     start = np.array([round(one.start_us * 1000) for one in in_order], dtype=np.int64)
@@ -140,7 +140,7 @@ def test_units_cover_busy_time_once_and_hold_every_launch_once(ran: list[Ran]) -
 
 
 @given(launches())
-@settings(max_examples=6000, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_cover_is_what_counting_nanosecond_by_nanosecond_gives(ran: list[Ran]) -> None:
     start = np.array([round(one.start_us) for one in ran], dtype=np.int64)
     end = start + np.array([round(one.duration_us) for one in ran], dtype=np.int64)
@@ -160,7 +160,7 @@ def test_cover_is_what_counting_nanosecond_by_nanosecond_gives(ran: list[Ran]) -
     st.lists(st.integers(10, 12), max_size=30),
     st.integers(3, 6),
 )
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_copies_of_a_sequence_are_found_behind_a_prologue(
     sequence: list[int], prologue: list[int], epilogue: list[int], copy_count: int
 ) -> None:
@@ -190,7 +190,7 @@ def _is_primitive(sequence: list[int]) -> bool:
     st.floats(10.0, 900.0),
     st.floats(0.0, 50.0),
 )
-@settings(max_examples=6000, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_a_virtual_gpu_of_the_traced_kind_takes_the_traced_time(
     signatures: list[KernelSignature], duration_us: float, gap_us: float
 ) -> None:
