@@ -50,7 +50,7 @@ class _Profile:
     """One launch: its identity, where its first row stands, and its metrics as text and unit."""
 
     row: int
-    number: int
+    index: int
     name: str
     grid: Extent | None
     block: Extent | None
@@ -90,7 +90,7 @@ def read_ncu(path: Path) -> ProfilerTrace:
     if not profiles:
         raise InputError("no GPU kernels are in the table", file=file, hint="Profile again.")
     page = "details" if is_details else "raw"
-    return _trace(sorted(profiles, key=lambda profile: profile.number), file, f"ncu ({page} page)")
+    return _trace(sorted(profiles, key=lambda profile: profile.index), file, f"ncu ({page} page)")
 
 
 def _require_text(path: Path) -> None:
@@ -164,7 +164,7 @@ def _profile(row: ReportRow, number: int) -> _Profile:
     device, stream = row.cell("device"), row.cell("stream")
     return _Profile(
         row=row.row,
-        number=number,
+        index=number,
         name=kernel_name(row.text("kernel name"), row.file, row.row, "kernel name"),
         grid=_extent(row.text("grid size")),
         block=_extent(row.text("block size")),

@@ -52,12 +52,21 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRange:
-    """A mark around one iteration; times are in nanoseconds."""
+    """A mark around one iteration: its start and its end, in whole nanoseconds."""
 
     name: str
     thread: Thread
-    start: int
-    end: int
+    bounds: tuple[int, int]
+
+    @property
+    def start(self) -> int:
+        """When it began."""
+        return self.bounds[0]
+
+    @property
+    def end(self) -> int:
+        """When it was over."""
+        return self.bounds[1]
 
 
 NOTHING = Surroundings()
@@ -232,7 +241,7 @@ def step_ranges(
                 continue
             covered_until = end
             steps.append(
-                StepRange(name=mark.name, thread=thread, start=ranges.start[index], end=end)
+                StepRange(name=mark.name, thread=thread, bounds=(ranges.start[index], end))
             )
     return tuple(sorted(steps, key=lambda step: (step.start, step.thread)))
 
