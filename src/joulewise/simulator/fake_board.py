@@ -10,7 +10,7 @@ from itertools import groupby
 
 from joulewise.domain.errors import InputError, MeasurementError
 from joulewise.domain.points import OperatingPoint
-from joulewise.domain.workload import KernelWork
+from joulewise.domain.workload import KernelKind, KernelWork
 from joulewise.simulator.device_string import parse_device
 from joulewise.simulator.fake_driver import FakeDriver, FakeKernel, FakeProgress
 from joulewise.simulator.fake_requests import ChangeTimes
@@ -97,6 +97,7 @@ class FakeBoard:
             )
             for row, work in enumerate(works)
         }
+        self._gaps = frozenset(work.kernel for work in works if work.kind is KernelKind.GAP)
         self._is_running = False
 
     def running(self, what: str, kernels: Sequence[str]) -> AbstractContextManager[None]:
@@ -210,6 +211,7 @@ class FakeBoard:
             point_label=point_label,
             window=window,
             is_power_capped=is_power_capped,
+            is_host_time=kernel in self._gaps,
         )
         return window_noise(self.noise.level, key)
 

@@ -59,7 +59,7 @@ class FakeIterationLoop:
     """An `IterationLoop` on one GPU of the fake driver.
 
     A window is blurred as a whole: its time and its mean power are those that its launches
-    would have with the noise of their cells.
+    would have with the noise of their cells, and gaps none in their time.
     """
 
     def __init__(

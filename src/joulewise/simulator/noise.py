@@ -2,7 +2,8 @@
 
 Every factor is a log-normal of median 1 drawn from a hash of its key, so the same window of
 the same cell in the same measuring run has the same noise whatever was measured before it,
-also in another process.
+also in another process. It is the GPU's: what its host alone times, a gap between kernels, takes no longer
+for it, and only the power meanwhile is blurred.
 """
 
 from __future__ import annotations
@@ -88,7 +89,10 @@ def board_gain(level: NoiseLevel, seed: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowKey:
-    """What a window's noise depends on, and nothing else."""
+    """What a window's noise depends on, and nothing else.
+
+    `is_host_time` says that the GPU's noise does not reach the time, for no kernel runs.
+    """
 
     seed: int
     run: str
@@ -96,15 +100,19 @@ class WindowKey:
     point_label: str
     window: int
     is_power_capped: bool
+    is_host_time: bool = False
 
 
 def window_noise(level: NoiseLevel, key: WindowKey) -> WindowNoise:
-    """The noise of one window: the run's shift and the window's own scatter."""
+    """The noise of one window: the run's shift and the window's own scatter; time as it is in gaps."""
     stream = (str(key.seed), key.run, key.kernel, key.point_label, str(key.window))
+    power_ratio = _factor(level.energy_ratio, ("power", *stream))
+    if key.is_host_time:
+        return WindowNoise(time_ratio=1.0, power_ratio=power_ratio)
     spread = level.time_capped_ratio if key.is_power_capped else level.time_ratio
     return WindowNoise(
         time_ratio=run_shift(level, key.seed, key.run) * _factor(spread, ("time", *stream)),
-        power_ratio=_factor(level.energy_ratio, ("power", *stream)),
+        power_ratio=power_ratio,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from joulewise.domain.errors import InputError
 from joulewise.domain.points import ClockGrid, OperatingPoint, PowerLimitRange
-from joulewise.domain.workload import KernelWork
+from joulewise.domain.workload import KernelKind, KernelWork
 from joulewise.simulator.physics import SteadyTable, idle_power_w, steady_state
 from joulewise.simulator.spec import GpuSpec
 
@@ -24,6 +24,7 @@ class Operation:
     `time_s` is the time per launch, 0 when idle; the clocks are as the board reports them,
     `None` where it cannot tell. `is_power_known` is false where a recording says nothing of
     the power; `power_w` is then 0 and no meter shows it. `temp_c` is a recorded temperature.
+    `is_host_time` says that the host times it and noise of the GPU does not: a gap.
     """
 
     time_s: float
@@ -34,6 +35,7 @@ class Operation:
     is_throttled: bool = False
     is_power_known: bool = True
     temp_c: float | None = None
+    is_host_time: bool = False
 
 
 class OperationTable(Protocol):
@@ -147,6 +149,7 @@ class Operations:
             sm_clock_mhz=self._listed_sm_clock_mhz(float(table.sm_clock_held_mhz[row, 0])),
             mem_clock_mhz=point.mem_clock_mhz or self.spec.grid.mem_clocks_mhz[-1],
             is_power_capped=bool(table.is_power_capped[row, 0]),
+            is_host_time=self._works[row].kind is KernelKind.GAP,
         )
 
     def _idle_operation(self, point: OperatingPoint) -> Operation:

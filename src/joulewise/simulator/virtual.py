@@ -261,6 +261,7 @@ class VirtualLoop:
             point_label=board.point.label,
             window=window,
             is_power_capped=board.operation.is_power_capped,
+            is_host_time=board.operation.is_host_time,
         )
         board.blur(window_noise(self._options.noise_level, key))
         board.start_pacing()

@@ -129,13 +129,15 @@ class VirtualIterationLoop:
         def noise_of(kernel: str, point: OperatingPoint) -> WindowNoise:
             noise = known.get((kernel, point))
             if noise is None:
+                operation = self._operations.running(kernel, point)
                 key = WindowKey(
                     seed=self._options.seed,
                     run=self._run,
                     kernel=kernel,
                     point_label=point.label,
                     window=window,
-                    is_power_capped=self._operations.running(kernel, point).is_power_capped,
+                    is_power_capped=operation.is_power_capped,
+                    is_host_time=operation.is_host_time,
                 )
                 noise = known[kernel, point] = window_noise(self._options.noise_level, key)
             return noise
