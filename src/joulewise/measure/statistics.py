@@ -15,6 +15,8 @@ from joulewise.domain.plan import Interval
 CONFIDENCE_RATIO = 0.95
 RESAMPLE_COUNT = 4000
 FEWEST_FOR_BOOTSTRAP_COUNT = 6
+# Sums of the same numbers in another order differ by less.
+_ROUNDING_RATIO = 1e-12
 
 
 def median(values: Sequence[float]) -> float:
@@ -78,7 +80,7 @@ def log_ratio_interval(
         seed: Of the resampling.
 
     Returns:
-        The median ratio (exactly 1 where every pair is equal) and its interval.
+        The median ratio (exactly 1 where every pair is equal but for rounding) and its interval.
 
     Raises:
         MeasurementError: fewer than two pairs, or a number that is not positive.
@@ -87,7 +89,10 @@ def log_ratio_interval(
         raise MeasurementError("pairs need as many numerators as denominators")
     if not all(value > 0 for value in (*numerators, *denominators)):
         raise MeasurementError("a ratio needs positive values")
-    log_ratios = [math.log(a / b) for a, b in zip(numerators, denominators, strict=True)]
+    log_ratios = [
+        0.0 if math.isclose(a, b, rel_tol=_ROUNDING_RATIO) else math.log(a / b)
+        for a, b in zip(numerators, denominators, strict=True)
+    ]
     low, high = median_interval(log_ratios, seed=seed)
     return math.exp(median(log_ratios)), Interval(
         low_ratio=math.exp(low), high_ratio=math.exp(high)

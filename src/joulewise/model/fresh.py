@@ -15,6 +15,8 @@ from joulewise.domain.sweep import BoolTable, FloatTable, IntTable
 from joulewise.model.scatter import median_spread_ratio
 
 _THIN_COUNT = 20
+# Times that agree this well were not read off a GPU that anything shakes.
+_ROUNDING_RATIO = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,6 +26,7 @@ class FreshCells:
     `log_time` and `log_power` are 0 where `window_count` is. `window_time_ratio` and
     `window_power_ratio` are the standard deviations of one window as shares of the value,
     pooled over power-capped cells and over the others; `None` while no cell has two windows.
+    Kernels whose windows all agree, for the host alone times them, have no scatter in time.
     """
 
     log_time: FloatTable
@@ -83,7 +86,7 @@ def fresh_cells(
         log_power=log_power,
         window_count=count,
         is_capped=is_capped,
-        window_time_ratio=_pooled(time_variance, count, is_capped),
+        window_time_ratio=_pooled_times(time_variance, count, is_capped),
         window_power_ratio=_pooled(power_variance, count, is_capped),
     )
 
@@ -122,6 +125,18 @@ def _is_capped(window: Window) -> bool:
     return any(caveat.kind is CaveatKind.POWER_CAPPED for caveat in window.caveats)
 
 
+def _pooled_times(
+    variance: FloatTable, count: IntTable, is_capped: BoolTable
+) -> FloatTable | None:
+    """As `_pooled`; a kernel whose windows agree in every cell has a scatter of 0 and no say."""
+    is_repeated = (count > 1).any(axis=1)
+    is_shaken = ~(is_repeated & (variance.max(axis=1) <= _ROUNDING_RATIO**2))[:, None]
+    pooled = _pooled(variance, count * is_shaken, is_capped)
+    if pooled is None:
+        return np.zeros(variance.shape) if is_repeated.any() else None
+    return np.asarray(pooled * is_shaken)
+
+
 def _pooled(variance: FloatTable, count: IntTable, is_capped: BoolTable) -> FloatTable | None:
     """(K, P) pooled standard deviation of one window; a thin group takes that of all."""
     freedom = np.maximum(count - 1, 0)
@@ -138,7 +153,8 @@ def _pooled(variance: FloatTable, count: IntTable, is_capped: BoolTable) -> Floa
 class Prior:
     """What is believed of every cell before fresh windows, (K, P): logarithms and errors.
 
-    `shift_error_ratio` (P,) is how far the times of a point may lie off together.
+    `shift_error_ratio` (P,) is how far the times of a point may lie off together; those of
+    `is_unshaken` (K,) kernels do not.
     """
 
     log_time: FloatTable
@@ -146,6 +162,7 @@ class Prior:
     time_error_ratio: FloatTable
     power_error_ratio: FloatTable
     shift_error_ratio: FloatTable
+    is_unshaken: BoolTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -161,6 +178,7 @@ def believe(prior: Prior, fresh: FreshCells) -> Belief:
 
     Every point's common distance between the sweep and the fresh run is estimated from its
     re-measured kernels and taken off the others; points without any take the distance of all.
+    Times that no shift moves neither tell of one nor follow it.
     Re-measured cells are weighted by their errors.
 
     Source: normal-normal empirical Bayes, twice: over points, then over cells.
@@ -172,6 +190,7 @@ def believe(prior: Prior, fresh: FreshCells) -> Belief:
         fresh.log_time,
         fresh.time_error_ratio,
         fresh.is_measured,
+        ~prior.is_unshaken,
     )
     log_power = _combined(
         prior.log_power,
@@ -180,21 +199,27 @@ def believe(prior: Prior, fresh: FreshCells) -> Belief:
         fresh.log_power,
         fresh.power_error_ratio,
         fresh.is_measured,
+        np.ones_like(prior.is_unshaken),
     )
     return Belief(time_s=np.exp(log_time), energy_j=np.exp(log_time + log_power))
 
 
-def _combined(
+def _combined(  # noqa: PLR0913, PLR0917 - two tables with their errors, and what they are of
     prior: FloatTable,
     prior_error: FloatTable,
     shift_error: FloatTable,
     fresh: FloatTable,
     fresh_error: FloatTable,
     is_measured: BoolTable,
+    is_shifted: BoolTable,
 ) -> FloatTable:
     if not is_measured.any():
         return prior
-    moved = prior + _point_shifts(prior, prior_error, shift_error, fresh, fresh_error, is_measured)
+    telling = is_measured & is_shifted[:, None]
+    moved = prior
+    if telling.any():
+        shifts = _point_shifts(prior, prior_error, shift_error, fresh, fresh_error, telling)
+        moved = prior + is_shifted[:, None] * shifts
     variance = prior_error**2 + fresh_error**2
     trust = np.divide(prior_error**2, variance, out=np.ones_like(prior), where=variance > 0)
     return np.where(is_measured, moved + trust * (fresh - moved), moved)

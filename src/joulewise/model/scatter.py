@@ -10,6 +10,8 @@ import numpy as np
 from joulewise.domain.sweep import BoolTable, FloatTable, Sweep
 from joulewise.model.conditions import power_capped_cells
 
+# Times that agree this well were not read off a GPU that anything shakes.
+_ROUNDING_RATIO = 1e-9
 # A variance this many times the pooled one is an accident of its cell, not the noise of all.
 _LARGEST_RATIO = 12.0
 
@@ -28,12 +30,30 @@ class Scatter:
     power_ratio: FloatTable
 
 
+def unshaken_rows(sweep: Sweep) -> BoolTable:
+    """(K,) kernels whose every window took the same time, within a cell and at every point.
+
+    The host alone times them: gaps. What shakes the others, also a whole visit at once, says
+    nothing of these, nor they of it. Where the sweep has no scatter there are none.
+    """
+    if sweep.time_std_s is None:
+        return np.zeros(len(sweep.kernels), dtype=np.bool_)
+    present = sweep.is_present
+    longest_s = np.where(present, sweep.time_s, 0.0).max(axis=1)
+    shortest_s = np.where(present, sweep.time_s, np.inf).min(axis=1)
+    widest_s = np.where(present, sweep.time_std_s, 0.0).max(axis=1)
+    is_repeated = (_freedom(sweep) > 0).any(axis=1)
+    is_same = np.maximum(longest_s - shortest_s, widest_s) <= _ROUNDING_RATIO * longest_s
+    return np.asarray(is_repeated & is_same)
+
+
 def scatter_of(sweep: Sweep) -> Scatter | None:
     """Pool the scatter of all cells, power-capped ones apart from the others.
 
     The deviation of three windows is itself little more than noise, so no cell is judged by
     its own. Energy is time times power; what the scatter of time leaves of the scatter of
-    energy is that of power. `None` where the sweep has no scatter.
+    energy is that of power. `unshaken_rows` have none in time and count for no other kernel.
+    `None` where the sweep has no scatter.
     """
     if sweep.time_std_s is None or sweep.energy_std_j is None:
         return None
@@ -43,8 +63,11 @@ def scatter_of(sweep: Sweep) -> Scatter | None:
     time = _relative_variance(sweep.time_std_s, sweep.time_s, freedom)
     energy = _relative_variance(sweep.energy_std_j, sweep.energy_j, freedom)
     is_capped = power_capped_cells(sweep)
-    window_time = _pooled(time, freedom, is_capped)
-    window_power = np.maximum(_pooled(energy, freedom, is_capped) - window_time, 0.0)
+    is_shaken = ~unshaken_rows(sweep)[:, None]
+    counted = freedom * is_shaken if (freedom * is_shaken).any() else freedom
+    window_time = _pooled(time, counted, is_capped)
+    window_power = np.maximum(_pooled(energy, counted, is_capped) - window_time, 0.0)
+    window_time *= is_shaken
     count = sweep.window_count if sweep.window_count is not None else np.ones_like(freedom)
     share = median_spread_ratio(np.maximum(count, 1))
     return Scatter(

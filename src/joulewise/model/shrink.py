@@ -21,7 +21,7 @@ def shrink(sweep: Sweep, surrogate: Surrogate) -> Sweep:
     where the prediction did not use the cell, `error` is the model's own and `noise` the
     cell's (both standard deviations); but no cell moves by more than two of its own standard
     deviations, for what lies further off the model is an exception to it and not noise. Times
-    lose the shift that their visit seems to share.
+    lose the shift that their visit seems to share; what the host alone times stays as it is.
     Time and power are shrunk apart; energy is their product. Deviations of windows stay as
     measured: they are those of the windows, not of the new values.
 
@@ -39,7 +39,7 @@ def shrink(sweep: Sweep, surrogate: Surrogate) -> Sweep:
     log_power = np.log(np.where(present, sweep.energy_j, 1.0)) - log_time
     model_time = np.log(surrogate.held_out_time_s)
     model_power = np.log(surrogate.held_out_energy_j) - model_time
-    log_time = log_time - np.log(surrogate.visit_shift_ratio)
+    log_time = log_time - np.log(surrogate.cell_shift_ratio)
     time = _pulled(log_time, model_time, surrogate.time_error_ratio, scatter.time_ratio)
     power = _pulled(log_power, model_power, surrogate.power_error_ratio, scatter.power_ratio)
     return replace(

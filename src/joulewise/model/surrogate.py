@@ -34,7 +34,7 @@ from joulewise.domain.sweep import BoolTable, FloatTable, Sweep
 from joulewise.model.conditions import Conditions, conditions_of, power_capped_cells
 from joulewise.model.lowrank import smooth_residuals
 from joulewise.model.roofline import Roofline, fit_roofline
-from joulewise.model.scatter import Scatter, scatter_of
+from joulewise.model.scatter import Scatter, scatter_of, unshaken_rows
 from joulewise.model.switching import Switching, fit_switching
 
 _FOLD_COUNT = 5
@@ -72,7 +72,8 @@ class Surrogate:
     `time_s` and `energy_j` use every measured cell and hold at absent cells too;
     `held_out_*` are predictions of each cell that did not use it. Both are free of the
     visits' shifts: `visit_shift_ratio` (P,) is the factor that all times measured at that
-    point seem to share, `visit_shift_error_ratio` its standard deviation. `time_error_ratio`
+    point seem to share, `visit_shift_error_ratio` its standard deviation; those of
+    `is_unshaken` (K,) kernels, which the host alone times, have no part in it. `time_error_ratio`
     and `power_error_ratio` are the model's own error, noise taken out. `scatter` is `None`
     where the sweep has none; then the errors contain the noise.
     """
@@ -87,12 +88,18 @@ class Surrogate:
     power_error_ratio: FloatTable
     visit_shift_ratio: FloatTable
     visit_shift_error_ratio: FloatTable
+    is_unshaken: BoolTable
     scatter: Scatter | None
 
     @property
     def energy_error_ratio(self) -> FloatTable:
         """(K, P) error of the predicted energy."""
         return np.hypot(self.time_error_ratio, self.power_error_ratio)
+
+    @property
+    def cell_shift_ratio(self) -> FloatTable:
+        """(K, P) factor by which the time measured in every cell seems to be shifted."""
+        return np.where(self.is_unshaken[:, None], 1.0, self.visit_shift_ratio)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,6 +110,8 @@ class _Data:
     is_present: BoolTable
     is_near: BoolTable
     is_capped: BoolTable
+    is_timed: BoolTable
+    """Cells whose times are the GPU's, not the host's."""
     log_time: FloatTable
     log_power: FloatTable
     time_precision: FloatTable
@@ -143,7 +152,7 @@ def fit_surrogate(sweep: Sweep) -> Surrogate:
     whole = _predicted(data, fit, data.is_present, factor_count)
     held_out = _stitched(data, parts, folds, factor_count)
     shift, shift_error = _visit_shift(data, held_out)
-    time_rest = data.log_time - shift - held_out.log_time
+    time_rest = data.log_time - np.where(data.is_timed, shift, 0.0) - held_out.log_time
     power_rest = data.log_power - held_out.log_power
     noise = scatter or _no_scatter(sweep.is_present.shape)
     return Surrogate(
@@ -153,10 +162,11 @@ def fit_surrogate(sweep: Sweep) -> Surrogate:
         energy_j=np.exp(whole.log_time + whole.log_power),
         held_out_time_s=np.exp(held_out.log_time),
         held_out_energy_j=np.exp(held_out.log_time + held_out.log_power),
-        time_error_ratio=_own_error(time_rest, noise.time_ratio, data),
-        power_error_ratio=_own_error(power_rest, noise.power_ratio, data),
+        time_error_ratio=_own_error(time_rest, noise.time_ratio, data, data.is_timed),
+        power_error_ratio=_own_error(power_rest, noise.power_ratio, data, data.is_present),
         visit_shift_ratio=np.exp(shift),
         visit_shift_error_ratio=shift_error,
+        is_unshaken=~data.is_timed.any(axis=1),
         scatter=scatter,
     )
 
@@ -182,6 +192,7 @@ def _data_of(sweep: Sweep, scatter: Scatter | None) -> _Data:
         is_present=present,
         is_near=present & (log_time <= fastest + np.log(_NEAR_RATIO)),
         is_capped=power_capped_cells(sweep),
+        is_timed=present & ~unshaken_rows(sweep)[:, None],
         log_time=log_time,
         log_power=log_energy - log_time,
         time_precision=present / (time_noise**2 + _TIME_MISFIT_RATIO**2),
@@ -285,13 +296,13 @@ def _visit_shift(data: _Data, held_out: _Prediction) -> tuple[FloatTable, FloatT
     What many kernels agree on and the physics does not know is taken for the visit's shift;
     the fewer they are and the less they agree, the more it is shrunk.
     """
-    precision = data.time_precision
-    rest = np.where(data.is_present, data.log_time - held_out.log_time, 0.0)
+    precision = data.time_precision * data.is_timed
+    rest = np.where(data.is_timed, data.log_time - held_out.log_time, 0.0)
     weight = precision / np.sqrt(1 + rest**2 * precision / _OUTLIER**2)
     information = weight.sum(axis=0)
     seen = information > 0
     mean = (weight * rest).sum(axis=0) / np.where(seen, information, 1.0)
-    freedom = int(data.is_present.sum() - seen.sum())
+    freedom = int(data.is_timed.sum() - seen.sum())
     if freedom < _FEWEST_FOR_SHIFTS_COUNT:
         return np.zeros_like(mean), np.zeros_like(mean)
     disagreement = float((weight * (rest - mean) ** 2).sum()) / freedom
@@ -305,17 +316,19 @@ def _visit_shift(data: _Data, held_out: _Prediction) -> tuple[FloatTable, FloatT
     return trust * mean, np.sqrt(spread * (1 - trust + followed * trust))
 
 
-def _own_error(rest: FloatTable, noise_ratio: FloatTable, data: _Data) -> FloatTable:
+def _own_error(
+    rest: FloatTable, noise_ratio: FloatTable, data: _Data, is_counted: BoolTable
+) -> FloatTable:
     """(K, P) standard deviation of the model, from left-out residuals less the noise.
 
     Cells near the kernel's fastest are judged apart from the rest, and of those the
     power-capped ones apart from the others: their clock is known less well. Each kernel's own
-    residuals count the more, the more of them there are.
+    residuals count the more, the more of them there are. Only counted cells say anything.
     """
     error = np.zeros(rest.shape)
     near, capped = data.is_near, data.is_capped
     for group in (near & capped, near & ~capped, ~near):
-        members = group & data.is_present
+        members = group & is_counted
         if not members.any():
             error[group] = _BELIEVED_ERROR_RATIO**2
             continue

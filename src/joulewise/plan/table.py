@@ -14,6 +14,7 @@ from joulewise.domain.sweep import FloatTable, IntTable, Sweep
 from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import Launch, Workload
 from joulewise.plan.changes import ChangeCosts, change_costs
+from joulewise.plan.host_time import host_waits, with_host_waits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,7 +96,8 @@ def plan_table(
 
     Args:
         sweep: Measured or predicted cells, per launch.
-        workload: What runs in one iteration; `None` runs each kernel once, in table order.
+        workload: What runs in one iteration; `None` runs each kernel once, in table order. Its
+            gaps take the time that its works say, at every point.
         granularity: How much of the iteration shares a point. A kernel's launches share one
             point even where they lie in several passes; with a transition model every launch
             has its own, and so has every run of launches of one pass.
@@ -110,6 +112,7 @@ def plan_table(
     if not launches:
         raise PlanError("the iteration has no launches, so there is nothing to plan")
     rows = _kernel_rows(sweep, launches)
+    sweep = with_host_waits(sweep, host_waits(workload))
     changes = None
     if transition is not None or granularity is Granularity.REGION:
         changes = change_costs(sweep.points, transition)

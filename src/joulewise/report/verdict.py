@@ -54,7 +54,7 @@ def ran_on(device_name: str, device: str, caveats: Iterable[Caveat]) -> str:
 def verdict(plan: Plan, verification: Verification | None, rows: Sequence[ComparisonRow]) -> str:
     """The sentence under which the whole report stands; `rows` as from `comparison_rows`."""
     if plan.status is Status.NO_GAIN:
-        return "Leave the clocks alone: no plan within the budget saves energy."
+        return f"Leave the clocks alone: {_no_gain(rows)}."
     if verification is None:
         aside = f", {_NOT_COUNTED}" if leaves_changes_out(plan) else ""
         saved = percent(plan.saving_ratio, digit_count=1)
@@ -64,6 +64,14 @@ def verdict(plan: Plan, verification: Verification | None, rows: Sequence[Compar
             f"{_lead_over_static(plan.saving_ratio, _as_promised(plan), rows)}."
         )
     return _verified(plan, verification, rows)
+
+
+def _no_gain(rows: Sequence[ComparisonRow]) -> str:
+    """Why nothing was chosen; a rival that saves was not, for its time is in doubt."""
+    rivals = (row for row in rows if row.role in {Role.BEST_STATIC, Role.BEST_PASS})
+    if any(row.saving_ratio >= _LEAST_SHOWN_RATIO for row in rivals):
+        return "no plan that saves energy is certain to keep the budget"
+    return "no plan within the budget saves energy"
 
 
 def proof(status: Status, bound_gap_ratio: float | None) -> str:

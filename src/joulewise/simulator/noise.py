@@ -2,8 +2,8 @@
 
 Every factor is a log-normal of median 1 drawn from a hash of its key, so the same window of
 the same cell in the same measuring run has the same noise whatever was measured before it,
-also in another process. It is the GPU's: what its host alone times, a gap between kernels, takes no longer
-for it, and only the power meanwhile is blurred.
+also in another process. It is the GPU's: a gap between kernels, which its host alone times,
+takes no longer for it, and only the power meanwhile is blurred.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class WindowKey:
 
 
 def window_noise(level: NoiseLevel, key: WindowKey) -> WindowNoise:
-    """The noise of one window: the run's shift and the window's own scatter; time as it is in gaps."""
+    """The noise of one window: the run's shift and its own scatter; none in a gap's time."""
     stream = (str(key.seed), key.run, key.kernel, key.point_label, str(key.window))
     power_ratio = _factor(level.energy_ratio, ("power", *stream))
     if key.is_host_time:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from joulewise.domain.errors import InfeasibleBudget
 from joulewise.domain.plan import PlanRequest, Scope, Status
 from joulewise.domain.sweep import BoolTable, FloatTable, IntTable
 from joulewise.plan.chain.solve import GAP_RATIO
 from joulewise.plan.change_margin import change_margin_s, has_partial_limits, surcharged
-from joulewise.plan.solve import Solution, counts_changes, solve
+from joulewise.plan.solve import BUDGET_TOLERANCE_RATIO, Solution, counts_changes, solve
 from joulewise.plan.table import PlanTable
 
 GUARD_ERROR_COUNT = 2.0
@@ -29,7 +30,7 @@ class TimeErrors:
     """Standard errors of K kernels' times at P points.
 
     `cell_s` (K, P) is each cell's own, per launch; `point_ratio` (P,) is how far all times of
-    a point may lie off together, as a share; `time_s` (K, P) the times themselves. All 0 where
+    a point may lie off together, as a share; `time_s` (K, P) the times that do. All 0 where
     a cell is absent. `verified_s` (K, P) are the errors that verification will leave each cell
     with; `None` where nothing will be verified.
     """
@@ -41,10 +42,17 @@ class TimeErrors:
 
 
 def time_errors(
-    time_s: FloatTable, cell_ratio: FloatTable, point_ratio: FloatTable, is_present: BoolTable
+    time_s: FloatTable,
+    cell_ratio: FloatTable,
+    point_ratio: FloatTable,
+    is_present: BoolTable,
+    *,
+    is_unshaken: BoolTable | None = None,
 ) -> TimeErrors:
-    """Errors given as shares of the times, (K, P) and (P,)."""
+    """Errors as shares of the times, (K, P) and (P,); `is_unshaken` (K,) kernels have none."""
     known_s = np.where(is_present, time_s, 0.0)
+    if is_unshaken is not None:
+        known_s = np.where(is_unshaken[:, None], 0.0, known_s)
     return TimeErrors(time_s=known_s, cell_s=known_s * cell_ratio, point_ratio=point_ratio)
 
 
@@ -105,6 +113,10 @@ def solve_guarded(
     of the solution is then that of the sum. Where changes count, they and the classes together
     must keep the budget too, and that guard band is held back of it.
 
+    A plan whose guard band leaves no room may be bettered by one that needs none: where only
+    classes in no doubt leave the baseline, as gaps are, whose time is their host's, that one is
+    looked for besides, and proven among such plans alone.
+
     Args:
         table: What to plan on.
         request: Objective, scope and budget; without a budget nothing is held back.
@@ -131,6 +143,25 @@ def solve_guarded(
     def guard_of(solution: Solution) -> float:
         return _guard(table, solution, counts, errors, doubted)
 
+    solution = _settled_at_limits(table, planned, request, guard_of, class_guard_ratio)
+    sure = _only_sure(planned, counts, errors)
+    if sure is None or solution.guard_band_ratio <= 0.0:
+        return solution
+    try:
+        safe = _settled_at_limits(table, sure, request, guard_of, class_guard_ratio)
+    except InfeasibleBudget:
+        return solution
+    return safe if safe.objective_value < solution.objective_value else solution
+
+
+def _settled_at_limits(
+    table: PlanTable,
+    planned: PlanTable,
+    request: PlanRequest,
+    guard_of: Callable[[Solution], float],
+    class_guard_ratio: float | None,
+) -> Solution:
+    """As `_settled`; with one power limit alone where changes of it leave no gain."""
     solution = _settled(table, planned, request, guard_of, class_guard_ratio)
     if solution.status is not Status.NO_GAIN or not has_partial_limits(request.transition):
         return solution
@@ -175,7 +206,22 @@ def _settled(
 def _at_one_limit(table: PlanTable) -> PlanTable:
     """Without the points that have another power limit than the baseline."""
     limit_w = table.points[table.baseline_index].power_limit_w
-    is_kept = np.array([point.power_limit_w == limit_w for point in table.points])
+    return _only(table, np.array([point.power_limit_w == limit_w for point in table.points]))
+
+
+def _only_sure(table: PlanTable, counts: FloatTable, errors: TimeErrors) -> PlanTable | None:
+    """The table with the baseline alone for classes whose time is in doubt; `None`: all or none."""
+    doubt_s = counts @ (errors.cell_s + errors.time_s * errors.point_ratio)
+    is_sure = ~(doubt_s > 0.0).any(axis=1)
+    if is_sure.all() or not is_sure.any():
+        return None
+    is_kept = np.repeat(is_sure[:, None], len(table.points), axis=1)
+    is_kept[:, table.baseline_index] = True
+    return _only(table, is_kept)
+
+
+def _only(table: PlanTable, is_kept: BoolTable) -> PlanTable:
+    """The table without the other cells."""
     return replace(
         table,
         time_s=np.where(is_kept, table.time_s, np.inf),
@@ -243,13 +289,10 @@ def _safe_options(
     error_s = np.hypot(np.sqrt(counts**2 @ errors.cell_s**2), class_s * errors.point_ratio)
     error_s = np.hypot(error_s, error_s[:, [baseline]])
     guard = GUARD_ERROR_COUNT * error_s / table.time_s[:, [baseline]]
-    is_safe = ratio + guard <= 1.0 + max_slowdown_ratio
+    limit_ratio = (1.0 + max_slowdown_ratio) * (1.0 + 0.5 * BUDGET_TOLERANCE_RATIO)
+    is_safe = ratio + guard <= limit_ratio
     is_safe[:, baseline] = True
-    return replace(
-        table,
-        time_s=np.where(is_safe, table.time_s, np.inf),
-        energy_j=np.where(is_safe, table.energy_j, np.inf),
-    )
+    return _only(table, is_safe)
 
 
 def _own_slowdowns(table: PlanTable) -> FloatTable:

@@ -27,6 +27,7 @@ from joulewise.model.fresh import Belief, FreshCells, Prior, believe, fresh_cell
 from joulewise.model.scatter import median_spread_ratio
 from joulewise.model.shrink import remaining_error_ratio, shrink
 from joulewise.model.surrogate import fit_surrogate
+from joulewise.plan.host_time import host_waits, with_host_wait, with_host_waits
 from joulewise.plan.solve import Solution
 from joulewise.plan.table import PlanTable, plan_table
 from joulewise.workflow.guard import (
@@ -129,7 +130,8 @@ def keep_promise(  # noqa: PLR0913 - what, how, and whom to tell
     Plan on the calmed sweep; measure the chosen cells and the baseline afresh; correct the
     other cells by what that says of their points; plan again, until no new cell is chosen.
     Then choose among the re-measured cells, measure that choice and the baseline once more, and
-    choose for good on all fresh windows.
+    choose for good on all fresh windows. The time of gaps is their host's: it counts as the
+    workload says, with no doubt in it.
 
     Args:
         sweep: Measured cells, with their scatter if the model shall calm them.
@@ -153,16 +155,21 @@ def keep_promise(  # noqa: PLR0913 - what, how, and whom to tell
         )
     if window_count < 2:  # noqa: PLR2004 - scatter takes two
         raise MeasurementError("a promise takes at least two fresh windows of every cell")
+    waits = host_waits(workload)
     job = _Job(
         workload=workload,
         request=request,
-        calmed=_calmed(sweep),
+        calmed=_calmed(with_host_waits(sweep, waits)),
         window_count=window_count,
         pair_count=pair_count,
     )
-    measured, round_count = _explore(job, remeasure, progress)
+
+    def measure(cells: Sequence[Cell], window_count: int) -> tuple[CellMeasurement, ...]:
+        return tuple(with_host_wait(cell, waits) for cell in remeasure(cells, window_count))
+
+    measured, round_count = _explore(job, measure, progress)
     draft, _ = _final(job, measured)
-    measured.extend(remeasure(_named(sweep, draft.cells), window_count))
+    measured.extend(measure(_named(sweep, draft.cells), window_count))
     draft, remeasured = _final(job, measured)
     progress(_WHAT, ROUND_COUNT + 1, ROUND_COUNT + 1)
     return PromiseResult(
@@ -190,6 +197,7 @@ def plan_with_guard(sweep: Sweep, workload: Workload | None, request: PlanReques
         PlanError: Sweep and workload do not fit together.
         InfeasibleBudget: No plan keeps the budget with its guard band.
     """
+    sweep = with_host_waits(sweep, host_waits(workload))
     calmed = _calmed(sweep)
     table = plan_table(calmed.sweep, workload, request.granularity, request.transition)
     is_known = bool(calmed.window_time_ratio.any())
@@ -198,6 +206,7 @@ def plan_with_guard(sweep: Sweep, workload: Workload | None, request: PlanReques
         calmed.prior.time_error_ratio * is_known,
         calmed.prior.shift_error_ratio * is_known,
         sweep.is_present,
+        is_unshaken=calmed.prior.is_unshaken,
     )
     solution = solve_guarded(table, request, launch_counts(table, sweep.kernels), errors)
     return GuardedPlan(sweep=calmed.sweep, table=table, solution=solution)
@@ -251,6 +260,7 @@ def _calmed(sweep: Sweep) -> _Calmed:
             time_error_ratio=time_error,
             power_error_ratio=power_error,
             shift_error_ratio=surrogate.visit_shift_error_ratio,
+            is_unshaken=surrogate.is_unshaken,
         ),
         window_time_ratio=scatter.window_time_ratio if scatter else np.zeros(log_time.shape),
     )
@@ -310,6 +320,7 @@ def _guarded(job: _Job, fresh: FreshCells, table: PlanTable, doubted: PlanTable 
         window_ratio * median_spread_ratio(count),
         np.zeros(len(table.points)),
         job.calmed.sweep.is_present,
+        is_unshaken=job.calmed.prior.is_unshaken,
     )
     if job.pair_count is not None:
         verified = (
