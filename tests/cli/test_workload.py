@@ -163,7 +163,7 @@ GPUs             1
 tokens           256
 parameters       1\u202f572\u202f864
 model FLOPs      2.205\u202fGFLOP
-kernel FLOPs     2.239\u202fGFLOP
+kernel FLOPs     2.122\u202fGFLOP
 matrices in      bf16
 
 parameters

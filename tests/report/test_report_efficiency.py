@@ -103,19 +103,20 @@ Efficiency Metric Baseline Plan Change Tokens per second tokens of the whole job
 124 124 123 625 -0.40 % Energy per token energy of all GPUs of the job ÷ tokens 41.34 mJ
 37.13 mJ -10.18 % Tokens per kJ 1000 J ÷ energy per token 24 189 26 930 +11.33 % TFLOP/s
 per GPU FLOPs that the model needs, nothing counted twice ÷ GPUs ÷ time 90.91 90.55
--0.40 % TFLOP/s per GPU, computed FLOPs that the kernels compute, recomputation included
-÷ GPUs ÷ time 121.2 120.7 -0.40 % MFU model FLOPs utilisation: TFLOP/s per GPU ÷ the
-GPU's peak 29.1 % 29.0 % -0.40 % HFU hardware FLOPs utilisation: computed TFLOP/s per
-GPU ÷ the GPU's peak 38.9 % 38.7 % -0.40 % TFLOPs per kW, node by node TFLOP/s of all
-GPUs of a node ÷ kW of all GPUs of a node 283.5 315.6 +11.33 % TFLOPs per kW, one GPU by
-its node TFLOP/s of one GPU ÷ kW of all GPUs of its node, as arXiv 2507.16781 reports
-35.43 39.45 +11.33 % TFLOPs per kW, node by node, computed computed TFLOP/s of all GPUs
-of a node ÷ kW of all GPUs of a node 378.0 420.8 +11.33 % Simulated. The plan's figures
-are those of fresh runs: their ratios of the baseline in the table above. Energy is that
-of GPU boards only; host, fans and switches are not counted. One GPU was measured; all
-16 GPUs of the job are taken to run like it. Peak of A100 SXM 80 GB: 312.0 TFLOP/s in
-bf16, dense (NVIDIA A100 datasheet (June 2021)), at the clock that its maker states; a
-board that boosts higher can exceed it.\
+-0.40 % TFLOP/s per GPU, computed FLOPs that matrix kernels execute, recomputation
+included and what a causal mask spares left out ÷ GPUs ÷ time 121.2 120.7 -0.40 % MFU
+model FLOPs utilisation: TFLOP/s per GPU ÷ the GPU's peak 29.1 % 29.0 % -0.40 % HFU
+hardware FLOPs utilisation: computed TFLOP/s per GPU ÷ the GPU's peak; below MFU where
+flash attention skips what is masked 38.9 % 38.7 % -0.40 % TFLOPs per kW, node by node
+TFLOP/s of all GPUs of a node ÷ kW of all GPUs of a node 283.5 315.6 +11.33 % TFLOPs per
+kW, one GPU by its node TFLOP/s of one GPU ÷ kW of all GPUs of its node, as arXiv
+2507.16781 reports 35.43 39.45 +11.33 % TFLOPs per kW, node by node, computed computed
+TFLOP/s of all GPUs of a node ÷ kW of all GPUs of a node 378.0 420.8 +11.33 % Simulated.
+The plan's figures are those of fresh runs: their ratios of the baseline in the table
+above. Energy is that of GPU boards only; host, fans and switches are not counted. One
+GPU was measured; all 16 GPUs of the job are taken to run like it. Peak of A100 SXM 80
+GB: 312.0 TFLOP/s in bf16, dense (NVIDIA A100 datasheet (June 2021)), at the clock that
+its maker states; a board that boosts higher can exceed it.\
 """)
     order = [page.index(f'id="{name}"') for name in ("efficiency", "frontier", "clocks")]
     assert sorted(order) == order
@@ -148,6 +149,25 @@ def test_an_unlisted_gpu_has_no_share_of_a_peak_and_the_note_says_why(make_input
     section = section_of(page)
     assert section is not None
     assert "No peak in bf16 is listed for <b>Unheard-of</b> GPU, so there is no MFU." in section
+
+
+def test_a_share_that_no_board_reaches_is_called_impossible(make_inputs: Make) -> None:
+    said = "No board works so far above its peak"
+    wrong = replace(SIZE, model_flop_count=48e13, kernel_flop_count=64e13)
+
+    for size, is_said in ((SIZE, False), (wrong, True)):
+        section = efficiency_section(sized(make_inputs(), size))
+        assert section is not None
+        assert is_said == any(note.startswith(said) for note in section.notes)
+
+
+def test_one_stage_of_a_pipeline_has_no_section_and_no_line(make_inputs: Make) -> None:
+    stage = IterationSize(gpu_count=8, parameter_count=10**9, dtype=Dtype.BF16)
+    inputs = sized(make_inputs(), stage)
+
+    assert section_of(render_report(inputs)) is None
+    assert efficiency_line(inputs.plan, inputs.verification) is None
+    assert "8 GPUs" in dict(provenance_rows(inputs))["Job"]
 
 
 def test_one_gpu_is_not_told_as_if_it_were_many(make_inputs: Make) -> None:

@@ -113,5 +113,5 @@ time (no bound on time), 7.1 percentage points more than the best single point s
 def test_no_gain_means_leave_the_clocks_alone(make_inputs: Make) -> None:
     inputs = make_inputs(status=Status.NO_GAIN, is_verified=False)
     assert _verdict(inputs) == snapshot(
-        "Leave the clocks alone: no plan within the budget saves energy."
+        "Leave the clocks alone: no plan that saves energy is certain to keep the budget."
     )

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from inline_snapshot import snapshot
-from tests.profiler_traces import Ran, in_a_row, profiler_trace, tensor
+from tests.profiler_traces import Ran, in_a_row, profiler_trace, scalar, tensor
 
 from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.errors import InputError
+from joulewise.domain.gaps import is_gap
 from joulewise.domain.passes import Pass
 from joulewise.domain.trace import Collective, KernelSignature, MeasuredWork
 from joulewise.domain.workload import Dtype, KernelKind, Workload
@@ -18,6 +19,7 @@ from joulewise.store.workload_files import read_workload, write_workload
 from joulewise.workload.capture import capture
 from joulewise.workload.capture.capture import captured_workload
 from joulewise.workload.capture.choice import CaptureChoice
+from joulewise.workload.capture.ops.attention import CAUSAL_PLACES
 
 MATMUL = KernelSignature(
     name="sm90_xmma_gemm_bf16bf16",
@@ -107,7 +109,7 @@ def test_a_region_has_the_work_of_its_members_and_the_time_of_the_link() -> None
     region = next(work for label, work in works.items() if label.startswith("region"))
     product = works["mm[4096x4096x4096] sm90_xmma_gemm_bf16bf16"]
     assert 7 / 8 * 10_000_000 == region.flop_count - product.flop_count
-    assert 2 * 2 * 10_000_000 * 2 * 7 / 8 == region.traffic_bytes - product.traffic_bytes
+    assert 5 * 10_000_000 * 2 * 7 / 8 == region.traffic_bytes - product.traffic_bytes
     assert (KernelKind.GEMM, Dtype.BF16) == (region.kind, region.dtype)
     assert 0.9 * 200e-6 < region.wait_s <= 200e-6
     assert "2 launches that overlapped became 1 region, 31.0% of the busy time." in {
@@ -161,10 +163,10 @@ def test_known_flops_are_given_for_all_gpus() -> None:
     assert (4, Dtype.BF16) == (size.gpu_count, size.dtype)
 
 
-def test_flops_are_left_out_where_much_of_the_time_is_unknown() -> None:
+def test_flops_are_left_out_where_those_of_much_matrix_time_are_unknown() -> None:
     ran = [
         Ran(kernel=MATMUL, start_us=0, duration_us=300),
-        Ran(kernel="mystery", start_us=300, duration_us=100),
+        Ran(kernel="gemm_without_shapes", start_us=300, duration_us=100),
     ]
     workload = captured(ran, CaptureChoice(token_count=4096, node_gpu_count=8))
 
@@ -175,6 +177,131 @@ def test_flops_are_left_out_where_much_of_the_time_is_unknown() -> None:
         "The work of 1 of 2 kernels (25.0% of the kernels' time) was estimated from how long "
         "they ran."
     ) == next(one.seen for one in workload.caveats if one.kind is CaveatKind.WORK_ESTIMATED)
+
+
+def test_flops_are_those_of_matrix_kernels_alone() -> None:
+    gelu = KernelSignature(name="gelu", op="aten::gelu", inputs=(tensor(4096, 4096),))
+    ran = in_a_row([MATMUL, gelu, "unknown_update", "unknown_update"], duration_us=300)
+    wrong = dataclasses.replace(MATMUL, name="mute", inputs=(tensor(4, 8), tensor(9, 16)))
+
+    size, doubtful = captured(ran).size, captured([*ran, *in_a_row([wrong], start_us=2000)]).size
+
+    assert size is not None
+    assert doubtful is not None
+    assert 2 * 4096.0**3 == size.kernel_flop_count
+    assert 2 * 4096.0**3 == doubtful.kernel_flop_count  # 10 of 310 us
+    assert captured(in_a_row([wrong, MATMUL], duration_us=300)).size == dataclasses.replace(
+        size, kernel_flop_count=None
+    )
+    no_matrix = captured([*in_a_row([gelu])]).size
+    assert no_matrix is not None
+    assert no_matrix.kernel_flop_count is None
+
+
+@pytest.mark.parametrize("op", list(CAUSAL_PLACES))
+def test_causal_attention_counts_half(op: str) -> None:
+    def flop_count(flag: str) -> float:
+        heads = (tensor(2, 64, 64, 128, dtype="c10::BFloat16"),) * (3 + op.endswith("backward"))
+        rest = [scalar("False")] * (CAUSAL_PLACES[op] - len(heads))
+        inputs = (*heads, *rest, scalar(flag), scalar("0.125"))
+        namespace = "flash_attn" if "attn" in op else "aten"
+        kernel = KernelSignature(name="flash_kernel", op=f"{namespace}::{op}", inputs=inputs)
+        size = captured(in_a_row([kernel], duration_us=300)).size
+        assert size is not None
+        assert size.kernel_flop_count is not None
+        return size.kernel_flop_count
+
+    assert 2 * flop_count("True") == flop_count("False") > 0
+    if "_efficient_attention_" in op and "dot" not in op:
+        assert 2 * flop_count("2") == flop_count("0")
+
+
+def test_strides_of_convolutions_tell_kernels_apart() -> None:
+    def kernel(stride: int) -> KernelSignature:
+        inputs = (tensor(8, 64, 56, 56), tensor(64, 64, 3, 3), scalar(""), scalar(f"[{stride}]"))
+        return KernelSignature(name="conv", op="aten::convolution", inputs=inputs)
+
+    assert 2 == len(captured(in_a_row([kernel(1), kernel(2)], duration_us=300)).kernels)
+
+
+def test_kernels_that_lost_their_operation_do_what_their_like_does() -> None:
+    def kernel(k: int) -> KernelSignature:
+        inputs = (tensor(4096, k, dtype="c10::BFloat16"), tensor(k, 4096, dtype="c10::BFloat16"))
+        return dataclasses.replace(MATMUL, inputs=inputs, grid=(132, 1, 1), block=(384, 1, 1))
+
+    lost = dataclasses.replace(kernel(4096), op=None, inputs=())
+    other = dataclasses.replace(lost, grid=(66, 1, 1))
+    ran = [
+        *in_a_row([kernel(4096), lost, lost, lost], duration_us=300),
+        *in_a_row([kernel(2048), lost], duration_us=160, start_us=2000),
+    ]
+    known, unlike, late = (
+        captured([*ran, *in_a_row(rest, duration_us=time_us, start_us=5000)])
+        for rest, time_us in (([], 1), ([other], 300), ([lost], 900))
+    )
+
+    assert known.size is not None
+    assert 4 * 2 * 4096.0**3 + 2 * 4096.0**3 == known.size.kernel_flop_count
+    assert CaveatKind.WORK_ESTIMATED not in kinds(known)
+    assert CaveatKind.WORK_ESTIMATED in kinds(unlike)  # of another grid
+    assert CaveatKind.WORK_ESTIMATED in kinds(late)  # three times as long
+
+
+def test_kernels_of_the_trace_have_their_own_work_also_in_regions() -> None:
+    trace = captured(training()).trace
+
+    assert trace is not None
+    by_name = {one.kernel: one for one in trace.kernels}
+    reduction = by_name["ncclDevKernel_AllReduce_Sum_bf16_RING_LL"]
+    assert 7 / 8 * 10_000_000 == reduction.flop_count
+    assert 5 * 7 / 8 * 20_000_000 == reduction.traffic_bytes
+    assert not reduction.is_work_estimated
+    assert by_name["gelu"].is_work_estimated
+    assert 2 * 4096.0**3 == trace.kernels[0].flop_count
+
+
+def test_links_that_follow_each_other_wait_together() -> None:
+    """Gradients that FSDP reduces beside its backward pass, one behind the other."""
+    ran = [
+        Ran(kernel=MATMUL, start_us=0, duration_us=100, pass_=Pass.BACKWARD),
+        *(
+            dataclasses.replace(one, stream=20)
+            for one in in_a_row([ALL_REDUCE] * 10, duration_us=20)
+        ),
+    ]
+    # The last of them, chained behind the product, are in one region with it.
+    ran[5] = dataclasses.replace(ran[5], duration_us=21)
+    ran[6:] = [dataclasses.replace(one, start_us=one.start_us - 1) for one in ran[6:]]
+    works = {work.kernel: work for work in captured(ran).works}
+
+    region = next(work for label, work in works.items() if label.startswith("region"))
+    linked_us = 100.0
+    assert 0.9 * linked_us < region.wait_s * 1e6 <= linked_us + 1
+
+
+def test_kernels_that_are_called_like_gaps_are_told_apart() -> None:
+    names = ["gap", "host_gap", "gap 2.05-4.1 us", "gap_fill"]
+    workload = captured(in_a_row(names, gap_us=3))
+
+    gaps = {work.kernel for work in workload.works if work.kind is KernelKind.GAP}
+    assert {"gap 2.05-4.1 us"} == gaps
+    assert gaps == {kernel for kernel in workload.kernels if is_gap(kernel)}
+    assert {"kernel gap", "kernel host_gap", "kernel gap 2.05-4.1 us", "gap_fill"} == (
+        set(workload.kernels) - gaps
+    )
+
+
+def test_gpus_of_the_process_count_where_ranks_do_not_tell() -> None:
+    ran = [Ran(kernel=MATMUL, start_us=0, duration_us=300, gpu=gpu) for gpu in (0, 1)]
+
+    size = captured(ran).size
+    chosen = captured(ran, CaptureChoice(gpu_count=1)).size
+
+    assert size is not None
+    assert chosen is not None
+    assert (2, 2 * 2 * 4096.0**3) == (size.gpu_count, size.kernel_flop_count)
+    assert CaveatKind.OTHER_GPUS_LEFT_OUT in kinds(captured(ran))
+    assert 1 == chosen.gpu_count
 
 
 def test_ranks_tell_how_many_gpus_there_are() -> None:
@@ -190,12 +317,24 @@ def test_a_gpu_without_known_peaks_makes_a_doubt() -> None:
     trace = profiler_trace(in_a_row([MATMUL]), device_name="Some GPU")
 
     doubts = captured_workload(trace, CaptureChoice()).caveats
+    guessed = captured_workload(
+        profiler_trace(in_a_row(["k"]), device_name=None), CaptureChoice()
+    ).caveats
     said = captured_workload(trace, CaptureChoice(device_name="NVIDIA H100 80GB HBM3")).caveats
 
     assert (
         "The peak rates of 'Some GPU' are not known, so what kernels reach of them is assumed."
-        in {caveat.seen for caveat in doubts}
+        == doubts[-1].seen
     )
+    assert CaveatKind.EFFICIENCY_ASSUMED is doubts[-1].kind
+    assert CaveatKind.WORK_ESTIMATED not in {caveat.kind for caveat in doubts}
+    assert [
+        (
+            "The work of 1 of 1 kernels (100.0% of the kernels' time) was estimated from how long "
+            "they ran, as if on an NVIDIA A100-SXM4-40GB."
+        ),
+        "The peak rates of the traced GPU are not known, so what kernels reach of them is assumed.",
+    ] == [caveat.seen for caveat in guessed[-2:]]
     assert all("peak rates" not in caveat.seen for caveat in said)
 
 
@@ -216,8 +355,12 @@ def test_counts_of_nsight_compute_are_the_work() -> None:
         measured={signature: MeasuredWork(flop_count=1e11, traffic_bytes=1e8)},
     )
 
-    (work,) = captured_workload(trace, CaptureChoice()).works
+    workload = captured_workload(trace, CaptureChoice())
 
+    (work,) = workload.works
+    (doubt,) = [one for one in workload.caveats if one.kind is CaveatKind.EFFICIENCY_ASSUMED]
+    assert "Nsight Compute holds the clocks at base" in doubt.seen
+    assert "--clock-control none" in doubt.helps
     assert (1e11, 1e8) == (work.flop_count, work.traffic_bytes)
 
 
@@ -243,6 +386,8 @@ def test_an_iteration_longer_than_a_workload_file_holds_is_refused(
     with pytest.raises(InputError, match="has 10 launches and gaps, more than 9") as error:
         captured(training())
     assert "profile.json" == error.value.file
+    with pytest.raises(InputError, match="has 12 launches, more than 9"):
+        captured(in_a_row(["k"] * 12))
 
 
 @pytest.mark.parametrize(

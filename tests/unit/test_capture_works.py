@@ -11,7 +11,8 @@ from joulewise.domain.workload import Dtype, KernelKind
 from joulewise.workload.capture.collectives import link_traffic
 from joulewise.workload.capture.fitting import RawWork, fitted_kernel, fitted_region
 from joulewise.workload.capture.ops.formulas import op_work
-from joulewise.workload.capture.works import KernelUse, RawWorks, raw_works
+from joulewise.workload.capture.uses import KernelUse
+from joulewise.workload.capture.works import RawWorks, raw_works
 
 H100 = gpu_peaks("NVIDIA H100 80GB HBM3")
 HALF = "c10::BFloat16"

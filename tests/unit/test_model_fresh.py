@@ -31,6 +31,7 @@ def _prior(log_time: FloatTable, log_power: FloatTable, error: float, shift: flo
         time_error_ratio=same,
         power_error_ratio=same,
         shift_error_ratio=np.full(log_time.shape[1], shift),
+        is_unshaken=np.zeros(len(log_time), dtype=np.bool_),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Plan, PlannedLaunch, PlanRequest, Status
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.transition import TransitionModel, uniform_transition
-from joulewise.domain.workload import Pass
+from joulewise.domain.workload import IterationSize, Pass
 from joulewise.plan.requests import planned_requests
 from joulewise.store.documents import read_plan, write_plan
 
@@ -50,6 +51,46 @@ def test_requests_as_they_are_planned_are_read(
     plan = plan_with(model)
 
     assert plan == read_back(plan, tmp_path)
+
+
+SIZE = IterationSize(gpu_count=8, node_gpu_count=8, token_count=4096, model_flop_count=1e15)
+
+
+def test_a_size_that_a_job_can_have_is_read(tmp_path: Path) -> None:
+    plan = replace(plan_with(None), size=SIZE)
+
+    assert plan == read_back(plan, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("gpu_count", 0),
+        ("gpu_count", 10**8),
+        ("gpu_count", 10**400),
+        ("node_gpu_count", 0),
+        ("node_gpu_count", 9),
+        ("token_count", 0),
+        ("token_count", 10**400),
+        ("parameter_count", 10**16),
+        ("model_flop_count", 0.5),
+        ("kernel_flop_count", 1e40),
+    ],
+)
+def test_a_size_that_no_job_has_is_refused_with_its_field(
+    tmp_path: Path, field: str, value: float
+) -> None:
+    path = tmp_path / "plan.json"
+    write_plan(replace(plan_with(None), size=SIZE), path)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["size"][field] = value
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+    with pytest.raises(InputError) as caught:
+        read_plan(path)
+
+    assert f"size.{field}" == caught.value.field
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize("model", [None, LAGGING])

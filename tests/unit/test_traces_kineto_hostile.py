@@ -55,7 +55,10 @@ def refusal(path: Path, block_byte_count: int = 1 << 20) -> InputError:
         (b"[" * 100_000, "the JSON is nested too deeply, before the first event"),
         (b'{"a":' * 100_000, "the JSON is nested too deeply, before the events"),
         (LIST + b'{"args":' * 100_000, "the JSON is nested too deeply"),
-        (LIST + b'{"a":' + b"9" * 10_000 + b"}]}", "the file is not JSON, before the first"),
+        (LIST + b'{"a":' + b"9" * 100_000 + b"}]}", "there are no GPU kernels in the file"),
+        (LIST + KERNEL + b",]}", "']' is not expected after event 1"),
+        (b"[" + KERNEL + b"," + KERNEL + b" , ]", "']' is not expected after event 2"),
+        (LIST + KERNEL + b'],"traceEvents":[' + KERNEL + b"]}", "the file has traceEvents twice"),
         (b'[{"ph":"X","cat":"kernel","name":"k","dur":1}]', "says when it began"),
     ],
 )

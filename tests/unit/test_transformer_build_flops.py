@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from joulewise.domain.caveats import CaveatKind
+from joulewise.domain.efficiency import efficiency
 from joulewise.domain.errors import InputError
 from joulewise.domain.workload import Dtype, KernelKind, Pass
 from joulewise.workload.transformer.build import matrix_flops, transformer_workload
@@ -99,17 +100,46 @@ def test_a_workload_says_the_size_of_the_whole_job() -> None:
         micro_batch_count=3,
         data_parallel_count=4,
         tensor_parallel_count=2,
-        pipeline_parallel_count=2,
     )
 
     size = transformer_workload(LLAMA, setup).size
 
     assert size is not None
-    assert (16, 2 * 3 * 4 * 512) == (size.gpu_count, size.token_count)
+    assert (8, 2 * 3 * 4 * 512) == (size.gpu_count, size.token_count)
     assert parameter_count(LLAMA) == size.parameter_count
     assert closed_flop_count(LLAMA, setup) == size.model_flop_count
     assert matrix_flops(LLAMA, setup).run_count == size.kernel_flop_count
     assert (Dtype.BF16, None) == (size.dtype, size.node_gpu_count)
+
+
+def test_one_stage_of_a_pipeline_says_nothing_that_its_time_does_not_tell() -> None:
+    setup = replace(SETUP, data_parallel_count=2, pipeline_parallel_count=4, micro_batch_count=8)
+
+    size = transformer_workload(LLAMA, setup).size
+
+    assert size is not None
+    assert (8, parameter_count(LLAMA), Dtype.BF16) == (
+        size.gpu_count,
+        size.parameter_count,
+        size.dtype,
+    )
+    assert (None, None, None) == (
+        size.token_count,
+        size.model_flop_count,
+        size.kernel_flop_count,
+    )
+    assert not efficiency(size, 1.0, 1.0, 1e15).is_known
+
+
+def test_causal_flash_attention_runs_fewer_flops_than_the_model_counts() -> None:
+    flash = matrix_flops(LLAMA, SETUP)
+    eager = matrix_flops(LLAMA, replace(SETUP, attention=Attention.EAGER))
+    full = 32 * 2 * 512 * 512 * 4096  # one product over all pairs, 32 layers
+    seen = full * 513 / 1024  # on and below the diagonal of 512 x 512
+
+    assert eager.run_count == eager.model_count == flash.model_count
+    # Two products forward; backward five instead of four.
+    assert flash.model_count - flash.run_count == pytest.approx(6 * full - 7 * seen)
 
 
 def test_passes_come_in_the_order_of_training() -> None:
@@ -179,7 +209,13 @@ def test_only_a_job_of_several_gpus_without_a_link_doubts_the_link() -> None:
         ({"gap_s": 1e9}, "gap_ms"),
         ({"link_bytes_per_s": 0.0}, "link_gb_per_s"),
         ({"zero_stage": 4}, "zero"),
+        ({"gap_s": 1e-12}, "gap_ms"),
         ({"lora_rank_count": -1}, "lora"),
+        ({"lora_rank_count": 4097}, "lora"),
+        ({"data_parallel_count": 10**7 + 1}, "dp"),
+        ({"data_parallel_count": 2 * 10**6, "tensor_parallel_count": 8}, "dp"),
+        ({"data_parallel_count": 10**7, "micro_batch_count": 500, "batch_count": 10**3}, "dp"),
+        ({"link_bytes_per_s": 1e-9, "data_parallel_count": 2}, "link_gb_per_s"),
         ({"stage": 1}, "stage"),
         ({"pipeline_parallel_count": 5}, "pp"),
         ({"tensor_parallel_count": 16}, "tp"),
@@ -205,10 +241,42 @@ def test_a_sequence_beyond_the_learned_positions_is_refused() -> None:
     assert "seq" == caught.value.field
 
 
-def test_more_parameters_than_launches_can_update_are_refused_before_they_are_listed() -> None:
-    huge = replace(LLAMA, hidden_count=2**23, head_width_count=2**18, ffn_count=2**24)
+@pytest.mark.parametrize(
+    ("sizes", "field"),
+    [
+        ({"hidden_count": 2**20, "head_width_count": 2**16, "ffn_count": 2**10}, "hidden"),
+        ({"hidden_count": 2**20, "head_width_count": 2**8, "ffn_count": 2**22}, "ffn"),
+        ({"hidden_count": 2**20, "ffn_count": 8, "vocabulary_count": 2**26}, "vocab"),
+    ],
+)
+@pytest.mark.parametrize("rank_count", [1, 2])
+def test_more_parameters_than_launches_can_update_are_refused_by_what_holds_most(
+    sizes: dict[str, int], field: str, rank_count: int
+) -> None:
+    huge = replace(LLAMA, **sizes)  # type: ignore[arg-type]
 
-    with pytest.raises(InputError) as caught:
-        transformer_workload(huge, replace(SETUP, data_parallel_count=2))
+    with pytest.raises(InputError, match="launches to exchange or update") as caught:
+        transformer_workload(huge, replace(SETUP, data_parallel_count=rank_count))
 
-    assert "micro" == caught.value.field
+    assert field == caught.value.field
+
+
+def test_more_layers_than_launches_are_refused_by_their_number() -> None:
+    deep = replace(LLAMA, layer_count=10**6)
+
+    with pytest.raises(InputError, match="may have 1000000") as caught:
+        transformer_workload(deep, SETUP)
+
+    assert "layers" == caught.value.field
+
+
+def test_a_shard_of_the_optimizer_is_a_parameter_at_least() -> None:
+    tiny = replace(
+        LLAMA, layer_count=1, hidden_count=8, head_count=1, kv_head_count=1, head_width_count=8
+    )
+    setup = replace(SETUP, data_parallel_count=10**6, zero_stage=1)
+    small = replace(tiny, ffn_count=8, vocabulary_count=8)
+
+    update = {work.kernel: work for work in transformer_workload(small, setup).works}["adamw"]
+
+    assert (15, 28) == (update.flop_count, update.traffic_bytes)

@@ -61,10 +61,11 @@ def test_a_tensor_parallel_layer_gathers_and_scatters_hidden_states_twice_each_w
     counts = collectives(LLAMA, replace(SETUP, tensor_parallel_count=8))
 
     # A layer: 2 each forward; backward 2 of each again, and 2 gathers for weight gradients. The
-    # logits gather, and scatter backward; embeddings scatter, and gather backward.
+    # logits gather, and backward gather again and scatter; embeddings scatter, and gather
+    # backward.
     assert {
         "reduce_scatter_hidden": LAYERS * 4 + 2,
-        "all_gather_hidden": LAYERS * 6 + 2,
+        "all_gather_hidden": LAYERS * 6 + 3,
         "all_reduce_loss": 3,
     } == counts
 
@@ -240,8 +241,9 @@ def test_adapters_pass_their_narrow_rows_between_gpus() -> None:
     assert 2 * LAYERS == counts["all_gather_adapter"] == counts["reduce_scatter_adapter"]
     narrow_s = B * TOKENS * 16 / 2 / LINK
     assert narrow_s == pytest.approx(known["all_gather_adapter"].wait_s)
-    # No gradient of the feed-forward weights needs their input again.
-    assert LAYERS * 5 + 1 == counts["all_gather_hidden"]
+    # Frozen weights have no gradients that need their input again: 2 forward, 2 backward, logits.
+    assert LAYERS * 4 + 1 == counts["all_gather_hidden"]
+    assert LAYERS * 4 + 2 == counts["reduce_scatter_hidden"]
 
 
 def test_collectives_are_communication_whatever_pass_they_stand_in() -> None:

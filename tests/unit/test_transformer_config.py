@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -266,6 +267,14 @@ def test_what_is_no_config_is_refused_in_one_sentence(tmp_path: Path) -> None:
             "absent": "config.json: there is no such file",
         }
     )
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_that_nobody_writes_to_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+
+    for path in (tmp_path / "config.json", tmp_path):
+        assert "this is a pipe, not a file" in refusal(path)
 
 
 def refusal(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -136,6 +137,17 @@ def test_hostile_files_get_one_clear_sentence(tmp_path: Path) -> None:
         "tokens below zero": put("size", "token_count", value=-1),
         "more FLOPs than there are": put("size", "model_flop_count", value=1e40),
         "size as a list": put("size", value=[8]),
+        "GPUs of 400 digits": put("size", "gpu_count", value=10**400),
+        "tokens of 20 digits": put("size", "token_count", value=2**63),
+        "FLOPs of 400 digits": put("size", "model_flop_count", value=10**400),
+        "FLOPs of a work of 400 digits": put("works", 0, "flop_count", value=10**400),
+        "stream of 400 digits": put(*columns, "stream", value=[7, 7, 7, 10**400]),
+        "rank of 400 digits": put("trace", "rank", value=-(10**400)),
+        "registers of 400 digits": put(
+            "trace", "kernels", 0, "signature", "register_count", value=10**400
+        ),
+        "repeat of 400 digits": put("launches", 0, "repeat", value=10**400),
+        "version of 400 digits": put("schema_version", value=10**400),
         "unknown field of size": put("size", "gpus", value=8),
         "unknown caveat": put("caveats", 0, "kind", value="Doubtful"),
         "short column": put(*columns, "stream", value=[7]),
@@ -169,6 +181,15 @@ def test_hostile_files_get_one_clear_sentence(tmp_path: Path) -> None:
             "tokens below zero": "bad.json, field 'size.token_count': this must be a whole number >= 0",
             "more FLOPs than there are": "bad.json, field 'size.model_flop_count': this must be between 1 and 1e+33, not 1e+40",
             "size as a list": "bad.json, field 'size': this must be an object or null, not a list",
+            "GPUs of 400 digits": "bad.json, field 'size.gpu_count': this must be a whole number <= 9223372036854775807",
+            "tokens of 20 digits": "bad.json, field 'size.token_count': this must be a whole number <= 9223372036854775807",
+            "FLOPs of 400 digits": "bad.json, field 'size.model_flop_count': number out of range",
+            "FLOPs of a work of 400 digits": "bad.json, field 'works[0].flop_count': number out of range",
+            "stream of 400 digits": "bad.json, field 'trace.launches.stream[3]': this must be a whole number <= 9223372036854775807",
+            "rank of 400 digits": "bad.json, field 'trace.rank': this must be a whole number >= -9223372036854775808",
+            "registers of 400 digits": "bad.json, field 'trace.kernels[0].signature.register_count': this must be a whole number <= 9223372036854775807",
+            "repeat of 400 digits": "bad.json, field 'launches[0].repeat': the iteration is longer than 1000000 launches",
+            "version of 400 digits": "bad.json, field 'schema_version': this must be a whole number <= 9223372036854775807",
             "unknown field of size": "bad.json, field 'size.gpus': the field is not known",
             "unknown caveat": "bad.json, field 'caveats[0].kind': this cannot be 'Doubtful'",
             "short column": "bad.json, field 'trace.launches.stream': the list has 1 entries, and kernel_index 4",
@@ -211,6 +232,55 @@ def test_a_name_that_is_not_unicode_is_refused_and_nothing_is_left(tmp_path: Pat
         write_workload(workload, path)
 
     assert [] == list(tmp_path.iterdir())
+
+
+def test_what_could_not_be_read_is_not_written_and_the_field_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "workload.json"
+    whole = traced_workload()
+    trace, size = whole.trace, whole.size
+    assert trace is not None
+    assert size is not None
+    first, *others = whole.works
+    stray = replace(trace.launches[0], kernel="unheard-of")
+    wrong = {
+        "name": replace(whole, name="a\nb"),
+        "launches": replace(whole, launches=()),
+        "launches[0].kernel": replace(whole, launches=(Launch(kernel=""),)),
+        "works": replace(whole, works=(first, first)),
+        "works[1].flop_count": replace(
+            whole, works=(first, replace(others[0], flop_count=0.3, traffic_bytes=0.0, wait_s=0.0))
+        ),
+        "works[0].traffic_bytes": replace(whole, works=(replace(first, traffic_bytes=math.nan),)),
+        "works[0].wait_s": replace(whole, works=(replace(first, wait_s=-1.0),)),
+        "works[0].compute_efficiency_ratio": replace(
+            whole, works=(replace(first, compute_efficiency_ratio=math.inf),)
+        ),
+        "size.gpu_count": replace(whole, size=replace(size, gpu_count=10**8)),
+        "size.token_count": replace(whole, size=replace(size, token_count=10**400)),
+        "size.node_gpu_count": replace(whole, size=replace(size, node_gpu_count=9)),
+        "trace.gap_s": replace(whole, trace=replace(trace, gap_s=1e300)),
+        "trace.kernels[0].signature.register_count": replace(
+            whole,
+            trace=replace(
+                trace,
+                kernels=(
+                    replace(
+                        trace.kernels[0],
+                        signature=replace(trace.kernels[0].signature, register_count=-1),
+                    ),
+                    *trace.kernels[1:],
+                ),
+            ),
+        ),
+        "trace.launches": replace(whole, trace=replace(trace, launches=(stray,))),
+    }
+
+    for field, workload in wrong.items():
+        with pytest.raises(InputError) as caught:
+            write_workload(workload, path)
+        assert (str(path), field) == (caught.value.file, caught.value.field)
+        assert caught.value.hint
+        assert [] == list(tmp_path.iterdir())
 
 
 def test_a_size_of_a_job_is_kept_field_by_field(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -151,9 +152,18 @@ def verified_sentence(plan: Plan, seen: Verification, rows: Sequence[ComparisonR
     return f"{said} {text[:1].upper()}{text[1:]}."
 
 
-def replay_line(plan: Plan, file: Path) -> str | None:
-    """How to see what the changes of clocks take, where nothing that was run shows it."""
+def replay_line(
+    plan: Plan, file: Path, *, device: str | None = None, workload: str | None = None
+) -> str | None:
+    """How to see what the changes of clocks take, where nothing that was run shows it.
+
+    `device` and `workload` are those that were asked for where the plan's own did not serve.
+    """
     if not leaves_changes_out(plan):
         return None
     changes = counted(len(change_indices(plan)), "change")
-    return f"With its {changes} of clocks per iteration: joulewise replay {file}"
+    command = ["joulewise", "replay", str(file)]
+    for option, value in (("--device", device), ("--workload", workload)):
+        if value is not None:
+            command += [option, value]
+    return f"With its {changes} of clocks per iteration: {shlex.join(command)}"

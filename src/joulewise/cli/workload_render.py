@@ -10,7 +10,14 @@ from joulewise.cli.render import counted, joules, percent, seconds, table, visib
 from joulewise.domain.trace import IterationTrace
 from joulewise.report.wording import shortened
 from joulewise.report.workload_facts import KernelFacts, WorkloadFacts
-from joulewise.report.workload_words import amount, passes_text, size_rows, trace_rows, work_text
+from joulewise.report.workload_words import (
+    ESTIMATED_NOTE,
+    amount,
+    passes_text,
+    size_rows,
+    trace_rows,
+    work_text,
+)
 
 # Letters that leave room for the columns behind; names of kernels run to hundreds.
 _NAME_COUNT = 44
@@ -28,6 +35,8 @@ def print_workload(console: Console, facts: WorkloadFacts, top_count: int) -> No
     rest_count = len(facts.kernels) - len(shown)
     if rest_count:
         console.print(f"… and {counted(rest_count, 'more kernel')}")
+    if any(one.is_work_estimated for one in shown):
+        console.print(ESTIMATED_NOTE, soft_wrap=True)
     console.print()
     _print_passes(console, facts)
     _print_times(console, facts)
@@ -140,6 +149,7 @@ def facts_document(facts: WorkloadFacts, top_count: int) -> dict[str, object]:
         "pass_flop_counts": {one.pass_.value: one.flop_count for one in facts.passes},
         "flop_count": facts.flop_count,
         "traffic_bytes": facts.traffic_bytes,
+        "is_work_estimated": facts.is_work_estimated,
         "kernels": facts.kernels[:top_count],
         "size": facts.workload.size,
         "iteration": iteration_document(facts.workload.trace),

@@ -17,6 +17,7 @@ class CaveatKind(StrEnum):
     CLOCK_NOT_HELD = "ClockNotHeld"
     COUNTER_DISAGREES = "CounterDisagrees"
     COUNTER_TOO_COARSE = "CounterTooCoarse"
+    EFFICIENCY_ASSUMED = "EfficiencyAssumed"
     ENERGY_FROM_POWER = "EnergyFromPower"
     ENERGY_OF_MODULE = "EnergyOfModule"
     EXTRAPOLATED = "Extrapolated"
@@ -109,6 +110,7 @@ _GRAVEST_FIRST = (
     CaveatKind.TRACE_INCOMPLETE,
     CaveatKind.ITERATION_ASSUMED,
     CaveatKind.WORK_ESTIMATED,
+    CaveatKind.EFFICIENCY_ASSUMED,
     CaveatKind.LINK_ASSUMED,
     CaveatKind.STREAMS_MERGED,
     CaveatKind.OTHER_GPUS_LEFT_OUT,
@@ -164,6 +166,10 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     CaveatKind.COUNTER_TOO_COARSE: (
         "The energy counter moves too rarely for a window this short.",
         "Measure longer windows.",
+    ),
+    CaveatKind.EFFICIENCY_ASSUMED: (
+        "What kernels reach of a GPU's peaks decides how long they take at other clocks.",
+        "Profile on a GPU whose peaks are known, or name it with --device-name.",
     ),
     CaveatKind.ENERGY_FROM_POWER: (
         "No energy counter moves here; power readings were added up, and miss what lies between.",

@@ -147,13 +147,18 @@ class ProfilerTrace:
 class TracedKernel:
     """A kernel of a traced iteration: its name in the workload, and its key.
 
-    `time_s` is the sum over its launches in the iteration.
+    `time_s` is the sum over its launches in the iteration; `flop_count` and `traffic_bytes` are
+    of one launch, also where it only ran beside others, and `None` where unknown.
+    `is_work_estimated` says that they were guessed from the time.
     """
 
     kernel: str
     signature: KernelSignature
     launch_count: int
     time_s: float
+    flop_count: float | None = None
+    traffic_bytes: float | None = None
+    is_work_estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,10 +74,14 @@ class KernelWork:
 class IterationSize:
     """What one iteration of the whole job does, over all its GPUs; `None` where unknown.
 
-    `model_flop_count` is what the model's arithmetic takes, without anything computed twice
-    (Chowdhery et al., PaLM, arXiv 2204.02311, appendix B); `kernel_flop_count` is what the
-    kernels compute, recomputation included. `dtype` is the number format of the matrices.
-    `node_gpu_count` is how many of the GPUs share one node.
+    `model_flop_count` is what the model's matrix products take, attention in full whatever is
+    masked, without anything computed twice (Chowdhery et al., PaLM, arXiv 2204.02311,
+    appendix B). `kernel_flop_count` is what matrix kernels execute: with recomputation, and
+    without what causal flash attention leaves out, so that it may be below the other. `dtype` is
+    the number format of the matrices. `node_gpu_count` is how many of the GPUs share one node.
+
+    Of one stage of a pipeline, tokens and FLOPs are `None`: they are the whole job's, and the
+    time of one stage, without its waits for the others, is not.
     """
 
     gpu_count: int = 1

@@ -34,6 +34,9 @@ _SAMPLES_PER_TOLD = 10
 # until it is less than this share of them.
 _LONGEST_WINDOW_COUNT = 4
 _PHASE_WITHIN_RATIO = 1e-3
+# Devices count time in steps, and one that is asked for less than half of its step lets none pass.
+# Counters move every few ms or more rarely, so that this much before the end is the end.
+_SHORTEST_PIECE_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +205,7 @@ def _run_watching(
         samples.append(gpu.sample())
         now_s = samples[-1].time_s
         _tell(progress, task, now_s - start_s)
-    while now_s < end_s:
+    while end_s - now_s > _SHORTEST_PIECE_S:
         piece_s = min(_SAMPLES_PER_TOLD * sample_s, end_s - now_s)
         samples += watch(gpu, loop.run_for, piece_s, sample_s)
         now_s = samples[-1].time_s

@@ -115,7 +115,8 @@ def _cell_pairs(
     progress: Progress,
 ) -> Iterator[tuple[VerificationPair, Sequence[Window]]]:
     """Pairs that are sums of cells."""
-    cells = _cells(plan)
+    counts = Counter((launch.kernel, launch.point) for launch in plan.launches)
+    cells = _cells(plan, counts)
     for number in range(pair_count):
         run = f"verify/{number}"
         order = interleaved(cells, seed=settings.seed, label="verify", round_number=number)
@@ -123,22 +124,23 @@ def _cell_pairs(
         for key, window in measure_in_turn(session, lease, order, run, 0, settings):
             seen[key] = window
             progress("verifying", number * len(cells) + len(seen), pair_count * len(cells))
-        yield _pair(plan, seen), tuple(seen.values())
+        yield _pair(plan, counts, seen), tuple(seen.values())
 
 
-def _cells(plan: Plan) -> tuple[CellKey, ...]:
+def _cells(plan: Plan, counts: Mapping[CellKey, int]) -> tuple[CellKey, ...]:
     """Every kernel at the baseline and at each of its planned points, once."""
     return tuple(
         dict.fromkeys(
             cell
-            for launch in plan.launches
-            for cell in ((launch.kernel, plan.baseline), (launch.kernel, launch.point))
+            for kernel, point in counts
+            for cell in ((kernel, plan.baseline), (kernel, point))
         )
     )
 
 
-def _pair(plan: Plan, seen: Mapping[CellKey, Window]) -> VerificationPair:
-    counts = Counter((launch.kernel, launch.point) for launch in plan.launches)
+def _pair(
+    plan: Plan, counts: Mapping[CellKey, int], seen: Mapping[CellKey, Window]
+) -> VerificationPair:
     planned = [(seen[key], count) for key, count in counts.items()]
     baseline = [(seen[kernel, plan.baseline], count) for (kernel, _), count in counts.items()]
     return VerificationPair(

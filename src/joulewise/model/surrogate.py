@@ -166,7 +166,7 @@ def fit_surrogate(sweep: Sweep) -> Surrogate:
         power_error_ratio=_own_error(power_rest, noise.power_ratio, data, data.is_present),
         visit_shift_ratio=np.exp(shift),
         visit_shift_error_ratio=shift_error,
-        is_unshaken=~data.is_timed.any(axis=1),
+        is_unshaken=np.asarray(~data.is_timed.any(axis=1)),
         scatter=scatter,
     )
 

@@ -29,7 +29,7 @@ def plan_change_doubts(
     changes = [
         (points[index - 1], after)
         for index, after in enumerate(points)
-        if points[index - 1] != after
+        if points[index - 1] is not after and points[index - 1] != after
     ]
     if not changes:
         return ()

@@ -8,7 +8,7 @@ from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.plan import Granularity, Plan, PlannedLaunch, PlanRequest, Status
 from joulewise.domain.sweep import Sweep
 from joulewise.domain.transition import TransitionModel
-from joulewise.domain.workload import Workload
+from joulewise.domain.workload import Pass, Workload
 from joulewise.plan.change_doubts import frontier_change_doubts, plan_change_doubts
 from joulewise.plan.requests import planned_requests
 from joulewise.plan.solve import Solution, solve
@@ -59,11 +59,7 @@ def plan_from_choice(
     caveats: tuple[Caveat, ...] = (),
 ) -> Plan:
     """Write a solution of `table` down as a plan: launch by launch, and request by request."""
-    points = tuple(table.points[column] for column in solution.choice)
-    launches = tuple(
-        PlannedLaunch(kernel=launch.kernel, pass_=launch.pass_, point=points[own_class])
-        for launch, own_class in zip(table.launches, table.launch_classes.tolist(), strict=True)
-    )
+    launches, distinct = _planned_launches(table, solution)
     launch_points = tuple(launch.point for launch in launches)
     requests = planned_requests(launch_points, solution.request.transition)
     _, transition_time_s, transition_energy_j = table.change_totals(solution.choice)
@@ -95,9 +91,28 @@ def plan_from_choice(
             *_of_plan(sweep, solution),
             *plan_change_doubts(sweep, launch_points, solution.request.transition),
             *(workload_doubts(workload) if solution.request.transition and requests else ()),
-            *_of_cells(sweep, launches),
+            *_of_cells(sweep, distinct),
         ),
     )
+
+
+def _planned_launches(
+    table: PlanTable, solution: Solution
+) -> tuple[tuple[PlannedLaunch, ...], tuple[PlannedLaunch, ...]]:
+    """Every launch at the point of its class, and those that differ: equal ones are one record."""
+    columns = solution.choice[table.launch_classes].tolist()
+    known: dict[tuple[str, Pass, int], PlannedLaunch] = {}
+    launches = []
+    for launch, column in zip(table.launches, columns, strict=True):
+        key = launch.kernel, launch.pass_, column
+        planned = known.get(key)
+        if planned is None:
+            planned = PlannedLaunch(
+                kernel=launch.kernel, pass_=launch.pass_, point=table.points[column]
+            )
+            known[key] = planned
+        launches.append(planned)
+    return tuple(launches), tuple(known.values())
 
 
 def frontier_caveats(

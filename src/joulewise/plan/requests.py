@@ -32,7 +32,7 @@ def planned_requests(
     requests = []
     for index, after in enumerate(points):
         before = points[index - 1]
-        if before == after:
+        if before is after or before == after:
             continue
         lead_s = 0.0 if model is None else lead_of_change(model, before, after).lead_s
         requests.append(PlannedRequest(launch_index=index, lead_s=lead_s, point=after))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +118,7 @@ def plan_table(
     if transition is not None or granularity is Granularity.REGION:
         changes = change_costs(sweep.points, transition)
     names, launch_classes = _classes(launches, granularity, are_runs=changes is not None)
-    pairs, counts = np.unique(np.stack([launch_classes, rows]), axis=1, return_counts=True)
+    pairs, counts = _counted_pairs(launch_classes, rows)
     return PlanTable(
         class_names=names,
         points=sweep.points,
@@ -141,9 +142,7 @@ def coarsened(table: PlanTable, granularity: Granularity) -> PlanTable:
         return table
     are_runs = table.changes is not None
     names, launch_classes = _classes(table.launches, granularity, are_runs=are_runs)
-    pairs, counts = np.unique(
-        np.stack([launch_classes, table.launch_classes]), axis=1, return_counts=True
-    )
+    pairs, counts = _counted_pairs(launch_classes, table.launch_classes)
     launch_counts = np.bincount(table.launch_classes, minlength=len(table.class_names))
     shares = counts / launch_counts[pairs[1]]
     is_present = np.isfinite(table.time_s)
@@ -161,14 +160,15 @@ def coarsened(table: PlanTable, granularity: Granularity) -> PlanTable:
 
 def _kernel_rows(sweep: Sweep, launches: tuple[Launch, ...]) -> IntTable:
     row_of = {kernel: row for row, kernel in enumerate(sweep.kernels)}
-    lacking = [k for k in dict.fromkeys(launch.kernel for launch in launches) if k not in row_of]
+    kernels = list(map(_KERNEL, launches))
+    lacking = [kernel for kernel in dict.fromkeys(kernels) if kernel not in row_of]
     if lacking:
         raise PlanError(
             f"the sweep has no kernel {lacking[0]!r}, which the workload launches"
             + (f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""),
             hint="Measure the kernels of this workload, or give the workload the sweep is of.",
         )
-    rows = np.array([row_of[launch.kernel] for launch in launches], dtype=np.int64)
+    rows = np.array([row_of[kernel] for kernel in kernels], dtype=np.int64)
     used = np.unique(rows)
     holes = used[~sweep.is_present[used, sweep.baseline_index]]
     if holes.size:
@@ -187,15 +187,32 @@ def _classes(
 
     As runs, classes of one name that lie apart are different ones; names may then repeat.
     """
-    labels = [_class_name(launch, granularity) for launch in launches]
-    if not are_runs:
-        names = tuple(dict.fromkeys(labels))
-        index = {name: i for i, name in enumerate(names)}
-        return names, np.array([index[label] for label in labels], dtype=np.int64)
+    if granularity is Granularity.ITERATION:
+        return (granularity.value,), np.zeros(len(launches), dtype=np.int64)
     is_each = granularity in (Granularity.KERNEL, Granularity.REGION)
-    is_start = [is_each or i == 0 or label != labels[i - 1] for i, label in enumerate(labels)]
-    names = tuple(label for label, starts in zip(labels, is_start, strict=True) if starts)
-    return names, np.cumsum(is_start, dtype=np.int64) - 1
+    labels: list[str] = list(map(_KERNEL if is_each else _PASS, launches))
+    names = tuple(dict.fromkeys(labels))
+    index = {name: i for i, name in enumerate(names)}
+    numbers = np.array([index[label] for label in labels], dtype=np.int64)
+    if not are_runs:
+        return tuple(map(str, names)), numbers
+    is_start = np.diff(numbers, prepend=-1) != 0
+    is_start |= is_each
+    return (
+        tuple(str(names[number]) for number in numbers[is_start]),
+        np.cumsum(is_start, dtype=np.int64) - 1,
+    )
+
+
+# Iterations may have a million launches: what is looked up for each is looked up fast.
+_KERNEL, _PASS = attrgetter("kernel"), attrgetter("pass_")
+
+
+def _counted_pairs(classes: IntTable, rows: IntTable) -> tuple[IntTable, IntTable]:
+    """Distinct pairs (2, n), by class and then by row, and how often each occurs."""
+    width = int(rows.max()) + 1
+    keys, counts = np.unique(classes * width + rows, return_counts=True)
+    return np.stack(np.divmod(keys, width)), counts
 
 
 def _are_runs(launch_classes: IntTable, class_count: int) -> bool:
@@ -205,16 +222,6 @@ def _are_runs(launch_classes: IntTable, class_count: int) -> bool:
     steps = np.diff(launch_classes)
     is_in_order = bool(((steps == 0) | (steps == 1)).all())
     return is_in_order and launch_classes[0] == 0 and launch_classes[-1] == class_count - 1
-
-
-def _class_name(launch: Launch, granularity: Granularity) -> str:
-    match granularity:
-        case Granularity.KERNEL | Granularity.REGION:
-            return launch.kernel
-        case Granularity.PASS:
-            return launch.pass_.value
-        case Granularity.ITERATION:
-            return granularity.value
 
 
 def _summed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from joulewise.domain.caveats import is_simulated
@@ -100,7 +100,8 @@ _METRICS = (
     _Metric(
         field="gpu_kernel_flop_per_s",
         label="TFLOP/s per GPU, computed",
-        definition="FLOPs that the kernels compute, recomputation included ÷ GPUs ÷ time",
+        definition="FLOPs that matrix kernels execute, recomputation included and what a causal "
+        "mask spares left out ÷ GPUs ÷ time",
         worded=_tera,
     ),
     _Metric(
@@ -112,7 +113,8 @@ _METRICS = (
     _Metric(
         field="hfu_ratio",
         label="HFU",
-        definition="hardware FLOPs utilisation: computed TFLOP/s per GPU ÷ the GPU's peak",
+        definition="hardware FLOPs utilisation: computed TFLOP/s per GPU ÷ the GPU's peak; below "
+        "MFU where flash attention skips what is masked",
         worded=_share,
     ),
     _Metric(
@@ -150,7 +152,7 @@ def efficiency_section(inputs: ReportInputs) -> EfficiencySection | None:
     return EfficiencySection(
         origin=_origin(seen, is_simulated=simulated),
         rows=rows,
-        notes=tuple(_notes(plan, plan.size)),
+        notes=(*_notes(plan, plan.size), *_doubts(plan, seen)),
     )
 
 
@@ -250,3 +252,13 @@ def _notes(plan: Plan, size: IterationSize) -> list[str]:
             f"No peak in {size.dtype.value} is listed for {plan.device_name}, so there is no MFU."
         )
     return notes
+
+
+def _doubts(plan: Plan, seen: Verification | None) -> Iterator[str]:
+    """What cannot be, beside the figures that say it."""
+    found = plan_efficiency(plan, seen)
+    if found is not None and (found.baseline.is_impossible or found.plan.is_impossible):
+        yield (
+            "No board works so far above its peak: the FLOPs or the GPUs of the workload's size, "
+            "or the peak, cannot be right."
+        )

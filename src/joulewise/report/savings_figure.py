@@ -24,7 +24,7 @@ def savings_figure(savings: Sequence[KernelSaving]) -> Figure | None:
     """
     if not any(saving.saved_energy_j for saving in savings):
         return None
-    bars = _bars(gaps_as_one(savings))
+    bars = _bars(savings)
     trace = {
         "type": "bar",
         "orientation": "h",
@@ -72,14 +72,16 @@ class _Bar:
     hover: str
 
 
-def _bars(savings: Sequence[KernelSaving]) -> list[_Bar]:
+def _bars(kernels: Sequence[KernelSaving]) -> list[_Bar]:
+    savings = gaps_as_one(kernels)
     base_energy_j = sum(saving.baseline_energy_j for saving in savings)
     bars = [
         _Bar(
             name=figure_text(saving.kernel, _LABEL_LENGTH),
             share_ratio=saving.saved_energy_j / base_energy_j,
             clocks=clocks_label(saving),
-            hover=_hover(saving),
+            # What is no kernel of its own is all gaps together.
+            hover=_hover(saving, is_wait=all(saving is not one for one in kernels)),
         )
         for saving in savings[:MOST_BARS]
     ]
@@ -130,13 +132,13 @@ def clocks_label(saving: KernelSaving) -> str:
     return ", ".join(point.label for point in saving.points)
 
 
-def _hover(saving: KernelSaving) -> str:
+def _hover(saving: KernelSaving, *, is_wait: bool) -> str:
     time = change(saving.time_s / saving.baseline_time_s)
     spent = change(saving.energy_j / saving.baseline_energy_j)
     has_limit = any(point.power_limit_w is not None for point in saving.points)
     unit = "" if has_limit or len(saving.points) > _MOST_POINTS else " MHz"
     at = f"{clocks_label(saving)}{unit}<br>{energy(saving.saved_energy_j)} saved per iteration"
-    if is_gap(saving.kernel):
+    if is_wait:
         return (
             f"{figure_text(saving.kernel)}: the GPU waits, and no clock shortens that<br>"
             f"at {at}<br>its own energy {spent}"

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from joulewise.domain.trace import IterationTrace, TracedLaunch
 from joulewise.domain.workload import KernelKind, KernelWork, Launch, Pass, Workload
+from joulewise.report.workload_amounts import Amounts, listed_amounts, traced_amounts
 
 Works = Mapping[str, KernelWork]
 Counts = Mapping[str, Counter[Pass]]
@@ -45,7 +46,8 @@ class KernelFacts:
     """One kernel of an iteration; figures are of all its launches together, `None` if unknown.
 
     `flop_per_byte_ratio` is FLOPs over bytes. `passes` are those that it is launched in, the
-    commonest first.
+    commonest first. `is_work_estimated` says that FLOPs and bytes were guessed, in whole or in
+    part, from the time that a profiler saw.
     """
 
     kernel: str
@@ -58,17 +60,22 @@ class KernelFacts:
     traffic_bytes: float | None
     flop_per_byte_ratio: float | None
     energy_j: float | None
+    is_work_estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassFacts:
-    """One pass of an iteration: all its launches, but not the gaps after them."""
+    """One pass of an iteration: all its launches, but not the gaps after them.
+
+    `is_work_estimated` says that some of the FLOPs were guessed from times.
+    """
 
     pass_: Pass
     launch_count: int
     time_s: float | None
     flop_count: float | None
     energy_j: float | None
+    is_work_estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +111,11 @@ class WorkloadFacts:
         """Distinct kernels, gaps left out."""
         return len(self.kernels)
 
+    @property
+    def is_work_estimated(self) -> bool:
+        """Whether FLOPs and bytes of any kernel were guessed from times."""
+        return any(kernel.is_work_estimated for kernel in self.kernels)
+
 
 def workload_facts(workload: Workload, on_device: DeviceCosts | None = None) -> WorkloadFacts:
     """The facts of a workload.
@@ -127,8 +139,15 @@ def _traced(workload: Workload, trace: IterationTrace, works: Works) -> Workload
     for launch in trace.launches:
         times[launch.pass_].append(launch.duration_s)
     kernel_time_s = math.fsum(kernel.time_s for kernel in trace.kernels)
+    amounts = traced_amounts(trace, works)
     kernels = [
-        _kernel(kernel.kernel, counts[kernel.kernel], works, kernel.time_s, kernel_time_s)
+        _kernel(
+            kernel.kernel,
+            counts[kernel.kernel],
+            amounts[kernel.kernel],
+            kernel.time_s,
+            kernel_time_s,
+        )
         for kernel in trace.kernels
         if kernel.kernel in counts
     ]
@@ -137,8 +156,9 @@ def _traced(workload: Workload, trace: IterationTrace, works: Works) -> Workload
             pass_=pass_,
             launch_count=len(times[pass_]),
             time_s=math.fsum(times[pass_]),
-            flop_count=_sum_in(pass_, counts, lambda kernel: _flop_count(works, kernel)),
+            flop_count=_sum_in(pass_, counts, lambda kernel: _flop_count(amounts, kernel)),
             energy_j=None,
+            is_work_estimated=_is_estimated_in(pass_, counts, amounts),
         )
         for pass_ in Pass
         if pass_ in times
@@ -167,6 +187,7 @@ def _traced(workload: Workload, trace: IterationTrace, works: Works) -> Workload
 def _listed(workload: Workload, works: Works, on_device: DeviceCosts | None) -> WorkloadFacts:
     """Kernels as the workload lists them, one after another."""
     costs = on_device.costs if on_device else {}
+    amounts = listed_amounts(workload)
     every = _counts(workload.launches)
     gaps = _gaps(works)
     counts = {kernel: by for kernel, by in every.items() if kernel not in gaps}
@@ -183,11 +204,11 @@ def _listed(workload: Workload, works: Works, on_device: DeviceCosts | None) -> 
         device_name=on_device.device_name if on_device else None,
         kernels=_longest_first(
             [
-                _listed_kernel(kernel, by, works, costs.get(kernel), busy_s)
+                _listed_kernel(kernel, by, amounts.get(kernel), costs.get(kernel), busy_s)
                 for kernel, by in counts.items()
             ]
         ),
-        passes=tuple(_listed_passes(counts, works, costs)),
+        passes=tuple(_listed_passes(counts, amounts, costs)),
         launch_count=sum(by.total() for by in counts.values()),
         gap_count=len(workload.launches) - sum(by.total() for by in counts.values()),
         time_s=None if busy_s is None else busy_s + gap_s,
@@ -202,7 +223,7 @@ def _listed(workload: Workload, works: Works, on_device: DeviceCosts | None) -> 
 
 
 def _listed_passes(
-    counts: Counts, works: Works, costs: Mapping[str, KernelCost]
+    counts: Counts, amounts: Mapping[str, Amounts], costs: Mapping[str, KernelCost]
 ) -> Iterable[PassFacts]:
     for pass_ in Pass:
         launch_count = sum(by[pass_] for by in counts.values())
@@ -211,33 +232,38 @@ def _listed_passes(
                 pass_=pass_,
                 launch_count=launch_count,
                 time_s=_sum_in(pass_, counts, lambda kernel: _time_s(costs, kernel)),
-                flop_count=_sum_in(pass_, counts, lambda kernel: _flop_count(works, kernel)),
+                flop_count=_sum_in(pass_, counts, lambda kernel: _flop_count(amounts, kernel)),
                 energy_j=_sum_in(pass_, counts, lambda kernel: _energy_j(costs, kernel)),
+                is_work_estimated=_is_estimated_in(pass_, counts, amounts),
             )
 
 
 def _listed_kernel(
-    kernel: str, by: Counter[Pass], works: Works, cost: KernelCost | None, busy_s: float | None
+    kernel: str,
+    by: Counter[Pass],
+    amounts: Amounts | None,
+    cost: KernelCost | None,
+    busy_s: float | None,
 ) -> KernelFacts:
     time_s = cost.time_s * by.total() if cost else None
     energy_j = cost.energy_j * by.total() if cost else None
-    return _kernel(kernel, by, works, time_s, busy_s, energy_j)
+    return _kernel(kernel, by, amounts, time_s, busy_s, energy_j)
 
 
 def _kernel(
     kernel: str,
     by: Counter[Pass],
-    works: Works,
+    amounts: Amounts | None,
     time_s: float | None,
     kernel_time_s: float | None,
     energy_j: float | None = None,
 ) -> KernelFacts:
-    work, count = works.get(kernel), by.total()
-    flop_count = work.flop_count * count if work else None
-    traffic_bytes = work.traffic_bytes * count if work else None
+    count = by.total()
+    flop_count = _times(amounts.flop_count, count) if amounts else None
+    traffic_bytes = _times(amounts.traffic_bytes, count) if amounts else None
     return KernelFacts(
         kernel=kernel,
-        kind=work.kind if work else None,
+        kind=amounts.kind if amounts else None,
         passes=tuple(pass_ for pass_, _ in by.most_common()),
         launch_count=count,
         time_s=time_s,
@@ -246,7 +272,12 @@ def _kernel(
         traffic_bytes=traffic_bytes,
         flop_per_byte_ratio=flop_count / traffic_bytes if flop_count and traffic_bytes else None,
         energy_j=energy_j,
+        is_work_estimated=amounts is not None and amounts.is_estimated,
     )
+
+
+def _times(each: float | None, count: int) -> float | None:
+    return None if each is None else each * count
 
 
 def _counts(launches: Iterable[Launch | TracedLaunch]) -> dict[str, Counter[Pass]]:
@@ -261,8 +292,16 @@ def _gaps(works: Works) -> frozenset[str]:
     return frozenset(name for name, work in works.items() if work.kind is KernelKind.GAP)
 
 
-def _flop_count(works: Works, kernel: str) -> float | None:
-    return works[kernel].flop_count if kernel in works else None
+def _flop_count(amounts: Mapping[str, Amounts], kernel: str) -> float | None:
+    return amounts[kernel].flop_count if kernel in amounts else None
+
+
+def _is_estimated_in(pass_: Pass, counts: Counts, amounts: Mapping[str, Amounts]) -> bool:
+    """Whether the work of any kernel that is launched in a pass was guessed."""
+    return any(
+        by[pass_] and kernel in amounts and amounts[kernel].is_estimated
+        for kernel, by in counts.items()
+    )
 
 
 def _time_s(costs: Mapping[str, KernelCost], kernel: str) -> float | None:

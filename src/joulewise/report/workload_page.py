@@ -16,7 +16,8 @@ from joulewise.report.html_page import (
 from joulewise.report.workload_facts import DeviceCosts, WorkloadFacts
 from joulewise.report.workload_figure import MOST_BARS, roofline_figure, timeline_figure
 from joulewise.report.workload_words import (
-    amount,
+    ESTIMATED_NOTE,
+    pass_flop_text,
     passes_text,
     size_rows,
     trace_rows,
@@ -37,8 +38,8 @@ def render_workload(
     scripts = page_scripts()
     environment = page_environment()
     environment.filters.update(
-        amount=amount,
         capitalize_first=_capitalized,
+        pass_flop_text=pass_flop_text,
         passes_text=passes_text,
         work_text=work_text,
     )
@@ -53,6 +54,7 @@ def render_workload(
         sentence=workload_sentence(facts),
         is_merged=facts.launch_count + facts.gap_count > MOST_BARS,
         kernels=facts.kernels[:_MOST_KERNELS],
+        estimated_note=ESTIMATED_NOTE if facts.is_work_estimated else None,
         size_rows=size_rows(facts.workload.size),
         trace_rows=trace_rows(facts.workload.trace),
         figures=figures,

@@ -5,11 +5,14 @@ from __future__ import annotations
 from joulewise.domain.trace import IterationTrace
 from joulewise.domain.workload import IterationSize, Pass
 from joulewise.report.wording import count, counted, duration, energy, percent
-from joulewise.report.workload_facts import KernelFacts, TimeSource, WorkloadFacts
+from joulewise.report.workload_facts import KernelFacts, PassFacts, TimeSource, WorkloadFacts
 
 _THIN = "\N{NARROW NO-BREAK SPACE}"
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _DIGIT_COUNT = 4
+
+ESTIMATED_NOTE = "~ was estimated from the time that the kernel took, in whole or in part."
+"""What `~` in front of FLOPs and bytes means."""
 
 
 def amount(value: float, unit: str) -> str:
@@ -27,11 +30,26 @@ def passes_text(passes: tuple[Pass, ...]) -> str:
 
 
 def work_text(kernel: KernelFacts) -> tuple[str, str, str]:
-    """FLOPs, bytes and FLOPs per byte of a kernel; empty where they are not known."""
+    """FLOPs, bytes and FLOPs per byte of a kernel; empty where they are not known.
+
+    `~` is in front of those that were guessed, see `ESTIMATED_NOTE`.
+    """
     flop = "" if kernel.flop_count is None else amount(kernel.flop_count, "FLOP")
     traffic = "" if kernel.traffic_bytes is None else amount(kernel.traffic_bytes, "B")
     each = kernel.flop_per_byte_ratio
-    return flop, traffic, "" if each is None else _three_digits(each)
+    ratio = "" if each is None else _three_digits(each)
+    return _marked(flop, kernel), _marked(traffic, kernel), _marked(ratio, kernel)
+
+
+def _marked(text: str, kernel: KernelFacts) -> str:
+    return f"~{text}" if text and kernel.is_work_estimated else text
+
+
+def pass_flop_text(one: PassFacts) -> str:
+    """FLOPs of a pass, with `~` where some of them were guessed; empty where unknown."""
+    if one.flop_count is None:
+        return ""
+    return f"{'~' if one.is_work_estimated else ''}{amount(one.flop_count, 'FLOP')}"
 
 
 def _three_digits(value: float) -> str:

@@ -15,6 +15,7 @@ from joulewise.store.plan_checks import check_figures, check_schedule
 from joulewise.store.record_files import read_record, record_document, require_positive, unlike
 from joulewise.store.wire import to_builtins
 from joulewise.store.workload_files import read_workload, write_workload
+from joulewise.store.workload_works import check_size
 
 __all__ = [
     "plan_sha256",
@@ -49,6 +50,8 @@ def read_plan(path: Path) -> Plan:
     require_positive(plan, _PLAN_AMOUNTS, "", file)
     check_figures(plan, file)
     check_schedule(plan, file)
+    if plan.size is not None:
+        check_size(plan.size, file)
     return plan
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 from joulewise.domain.errors import InputError
@@ -14,8 +15,9 @@ def read_bytes(path: Path) -> bytes:
     """All bytes of a file.
 
     Raises:
-        InputError: it is missing, a folder, not readable, or too large to be meant.
+        InputError: it is missing, a folder, a pipe, not readable, or too large to be meant.
     """
+    refuse_pipe(path)
     try:
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES_COUNT + 1)
@@ -28,6 +30,25 @@ def read_bytes(path: Path) -> bytes:
             hint="Check that this is the file that was meant.",
         )
     return raw
+
+
+def refuse_pipe(path: Path) -> None:
+    """Refuse what is a pipe or a socket: opening one may wait forever for its other end.
+
+    A path that cannot be looked at is left to whoever opens it.
+
+    Raises:
+        InputError: it is a pipe or a socket.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        what = "a pipe" if stat.S_ISFIFO(mode) else "a socket"
+        raise InputError(
+            f"this is {what}, not a file", file=str(path), hint="Write it to a file first."
+        )
 
 
 def decode_text(raw: bytes, file: str) -> str:

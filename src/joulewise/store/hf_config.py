@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from joulewise.domain.errors import InputError
-from joulewise.store.files import file_error
+from joulewise.store.files import file_error, refuse_pipe
 from joulewise.store.json_files import decode_document, refuse_second_keys
 
 # Published configs take some kilobytes; label lists of classifiers some hundred.
@@ -18,7 +18,7 @@ def read_hf_config(path: Path) -> dict[str, object]:
     """The object in a `config.json`; `path` is the file or the folder that holds it.
 
     Raises:
-        InputError: it is missing or not readable, larger than 16 MiB, not JSON, no object,
+        InputError: it is missing, a pipe or not readable, larger than 16 MiB, not JSON, no object,
             nested too deeply, or gives one field twice.
     """
     raw, file = _read(path)
@@ -37,6 +37,7 @@ def _read(path: Path) -> tuple[bytes, str]:
     try:
         if path.is_dir():
             path = path / _FILE_NAME
+        refuse_pipe(path)
         with path.open("rb") as file:
             raw = file.read(MOST_CONFIG_BYTES_COUNT + 1)
     except (OSError, ValueError) as error:

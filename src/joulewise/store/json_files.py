@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from joulewise.domain.errors import InputError
+from joulewise.store.wire import LARGEST_INTEGER, LEAST_INTEGER
 
 SCHEMA_VERSION = 1
 
@@ -32,7 +33,9 @@ _WORDS = {
 
 
 class _Version(msgspec.Struct):
-    schema_version: int | msgspec.UnsetType = msgspec.UNSET
+    schema_version: (
+        Annotated[int, msgspec.Meta(ge=LEAST_INTEGER, le=LARGEST_INTEGER)] | msgspec.UnsetType
+    ) = msgspec.UNSET
 
 
 def require_version(raw: bytes, file: str, known: int = SCHEMA_VERSION) -> None:
@@ -100,12 +103,19 @@ def refuse_second_keys(raw: bytes, file: str) -> None:
 
 
 def shape_error(
-    error: msgspec.ValidationError, file: str, shape: type[object] | None = None
+    error: msgspec.ValidationError,
+    file: str,
+    shape: type[object] | None = None,
+    *,
+    within: str = "",
 ) -> InputError:
-    """Say which field is wrong and how, and where `shape` is given which values it takes."""
+    """Say which field is wrong and how, and where `shape` is given which values it takes.
+
+    `within` is where what was looked at stands in the file.
+    """
     text = str(error)
     place = _PATH.search(text)
-    path = place[1] if place else ""
+    path = _joined(within, place[1]) if place else within
     problem = text[: place.start()] if place else text
     name = _BACKQUOTED.search(problem)
     if name and problem.startswith("Object contains unknown field"):

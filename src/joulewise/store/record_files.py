@@ -75,6 +75,18 @@ def record_document(record: object) -> bytes:
     return msgspec.json.format(text, indent=2) + b"\n"
 
 
+def builtins_of(record: object, field: str, file: str) -> dict[str, object]:
+    """A part of a document as what JSON is made of; `field` is where it stands.
+
+    Raises:
+        InputError: a value that could not be read back; names its field.
+    """
+    try:
+        return to_builtins(record)
+    except msgspec.ValidationError as error:
+        raise shape_error(error, file, within=field) from error
+
+
 def require_positive(record: object, names: Iterable[str], where: str, file: str) -> None:
     """Refuse amounts of 0, and those that nothing measured ever comes near."""
     for name in names:

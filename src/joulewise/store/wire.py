@@ -1,8 +1,8 @@
 """How frozen records look in JSON, derived from the records themselves.
 
 The wire type of a record has the same fields, refuses unknown ones, writes `pass_` as `pass`
-and bounds physical numbers by what their suffix says. It gives decoding, encoding and the JSON
-Schema at once.
+and bounds whole numbers by 64 bits and physical numbers by what their suffix says. It gives
+decoding, encoding and the JSON Schema at once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ import msgspec
 from joulewise.domain import quantities
 
 Record = typing.TypeVar("Record")
+
+# Whole numbers of 64 bits; Python's have no end, and most arithmetic on them does not go on so far.
+LEAST_INTEGER, LARGEST_INTEGER = -(2**63), 2**63 - 1
 
 _RENAMED = {"pass_": "pass"}
 _NEVER_NEGATIVE = tuple(
@@ -99,6 +102,10 @@ def _wire_hint(name: str, hint: typing.Any) -> typing.Any:  # noqa: ANN401 - typ
         return tuple.__class_getitem__(parts)
     if origin in (typing.Union, types.UnionType):
         return functools.reduce(operator.or_, (_wire_hint(name, part) for part in arguments))
-    if hint in (int, float) and name.endswith(_NEVER_NEGATIVE):
-        return typing.Annotated[hint, msgspec.Meta(ge=0)]
+    is_never_negative = name.endswith(_NEVER_NEGATIVE)
+    if hint is int:
+        lowest = 0 if is_never_negative else LEAST_INTEGER
+        return typing.Annotated[int, msgspec.Meta(ge=lowest, le=LARGEST_INTEGER)]
+    if hint is float and is_never_negative:
+        return typing.Annotated[float, msgspec.Meta(ge=0)]
     return hint

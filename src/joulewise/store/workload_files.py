@@ -14,11 +14,15 @@ from joulewise.domain.workload import IterationSize, KernelWork, Launch, Pass, W
 from joulewise.store.atomic import write_atomically
 from joulewise.store.columns import Field, names
 from joulewise.store.document_kinds import refuse_other_kind
-from joulewise.store.files import read_bytes
-from joulewise.store.json_files import SCHEMA_VERSION, decode_document, require_version
-from joulewise.store.record_files import record_of
-from joulewise.store.wire import to_builtins, wire_type
-from joulewise.store.workload_trace import TraceItem, trace_item, trace_of_item
+from joulewise.store.files import MOST_BYTES_COUNT, read_bytes
+from joulewise.store.json_files import (
+    SCHEMA_VERSION,
+    decode_document,
+    require_version,
+)
+from joulewise.store.record_files import builtins_of, record_of
+from joulewise.store.wire import wire_type
+from joulewise.store.workload_trace import TraceItem, check_trace_item, trace_item, trace_of_item
 from joulewise.store.workload_works import WORK_BOUNDS, check_size, check_works
 
 __all__ = ["WORK_BOUNDS", "LaunchItem", "WorkloadFile", "read_workload", "write_workload"]
@@ -61,18 +65,12 @@ def read_workload(path: Path) -> Workload:
     require_version(raw, file)
     document = decode_document(raw, WorkloadFile, file)
     del raw  # a large one would lie beside the million records that it becomes
-    names([document.name], Field(file=file, name="name"))
-    launches = _Expansion(file).expanded(document.launches, "launches", depth=0)
-    works = tuple(record_of(work, KernelWork, file) for work in document.works)
-    check_works(works, file)
-    size = None if document.size is None else record_of(document.size, IterationSize, file)
-    if size is not None:
-        check_size(size, file)
+    launches = _checked_launches(document, file)
     return Workload(
         name=document.name,
-        launches=tuple(launches),
-        works=works,
-        size=size,
+        launches=launches,
+        works=_checked_works(document, file),
+        size=_checked_size(document, file),
         trace=None if document.trace is None else trace_of_item(document.trace, file),
         caveats=tuple(record_of(caveat, Caveat, file) for caveat in document.caveats),
     )
@@ -81,21 +79,30 @@ def read_workload(path: Path) -> Workload:
 def write_workload(workload: Workload, path: Path) -> None:
     """Write a workload file, whole or not at all; equal neighbours become one with `repeat`.
 
+    What could not be read again is not written: it passes the checks of `read_workload` first.
+
     Raises:
-        InputError: the place cannot be written to, or a name is not Unicode text.
+        InputError: the place cannot be written to, or the workload is none that a file can hold;
+            names the field.
     """
     try:
-        text = _document_text(workload)
+        text = _document_text(workload, str(path))
     except UnicodeEncodeError as error:
         raise InputError(
             "a name of the workload is not Unicode text, so it cannot be written",
             file=str(path),
             hint="Look for damaged kernel names where the workload comes from.",
         ) from error
+    if len(text) > MOST_BYTES_COUNT:
+        raise InputError(
+            f"the file would be larger than {MOST_BYTES_COUNT // 2**20} MiB",
+            file=str(path),
+            hint="Keep fewer launches: one iteration is meant.",
+        )
     write_atomically(path, text)
 
 
-def _document_text(workload: Workload) -> bytes:
+def _document_text(workload: Workload, file: str) -> bytes:
     """The file: indented, but for the columns of a trace, which would be a line a number."""
     runs = [(launch, len(list(same))) for launch, same in itertools.groupby(workload.launches)]
     document: dict[str, object] = {
@@ -105,18 +112,53 @@ def _document_text(workload: Workload) -> bytes:
             {"kernel": launch.kernel, "pass": launch.pass_.value, "repeat": count}
             for launch, count in runs
         ],
-        "works": [to_builtins(work) for work in workload.works],
+        "works": [
+            builtins_of(work, f"works[{number}]", file)
+            for number, work in enumerate(workload.works)
+        ],
     }
     if workload.size is not None:
-        document["size"] = to_builtins(workload.size)
+        document["size"] = builtins_of(workload.size, "size", file)
     if workload.caveats:
-        document["caveats"] = [to_builtins(caveat) for caveat in workload.caveats]
+        document["caveats"] = [
+            builtins_of(caveat, f"caveats[{number}]", file)
+            for number, caveat in enumerate(workload.caveats)
+        ]
     text = msgspec.json.format(msgspec.json.encode(document), indent=2)
     if workload.trace is not None:
-        trace = msgspec.json.encode(trace_item(workload.trace))
+        trace = msgspec.json.encode(trace_item(workload.trace, file))
         text = b"".join((text.removesuffix(b"\n}"), b',\n  "trace": ', trace, b"\n}"))
-    msgspec.json.decode(text, type=WorkloadFile)  # what cannot be read is not written
-    return text + b"\n"
+    text += b"\n"
+    _check_document(decode_document(text, WorkloadFile, file), file)
+    return text
+
+
+def _check_document(document: WorkloadFile, file: str) -> None:
+    """All that `read_workload` checks of a file of the right form."""
+    _checked_launches(document, file)
+    _checked_works(document, file)
+    _checked_size(document, file)
+    if document.trace is not None:
+        check_trace_item(document.trace, file)
+
+
+def _checked_launches(document: WorkloadFile, file: str) -> tuple[Launch, ...]:
+    names([document.name], Field(file=file, name="name"))
+    return tuple(_Expansion(file).expanded(document.launches, "launches", depth=0))
+
+
+def _checked_works(document: WorkloadFile, file: str) -> tuple[KernelWork, ...]:
+    works = tuple(record_of(work, KernelWork, file) for work in document.works)
+    check_works(works, file)
+    return works
+
+
+def _checked_size(document: WorkloadFile, file: str) -> IterationSize | None:
+    if document.size is None:
+        return None
+    size = record_of(document.size, IterationSize, file)
+    check_size(size, file)
+    return size
 
 
 class _Expansion:

@@ -23,7 +23,7 @@ WORK_BOUNDS: Mapping[str, tuple[float, float]] = {
 LEAST_WAIT_S = 1e-9
 
 # A job of all GPUs ever built, for a year, at the highest rate there is, stays below by far.
-_SIZE_BOUNDS: Mapping[str, tuple[float, float]] = {
+SIZE_BOUNDS: Mapping[str, tuple[float, float]] = {
     "gpu_count": (1, 10**7),
     "node_gpu_count": (1, 10**4),
     "token_count": (1, 10**15),
@@ -47,9 +47,14 @@ def check_works(works: Sequence[KernelWork], file: str) -> None:
             )
 
 
+def is_idle(work: KernelWork) -> bool:
+    """Whether a kernel has nothing to do and nothing to wait for."""
+    return work.flop_count + work.traffic_bytes < 1 and work.wait_s < LEAST_WAIT_S
+
+
 def check_size(size: IterationSize, file: str) -> None:
     """Refuse sizes that no job has. Raises InputError naming the field."""
-    for name, (lowest, highest) in _SIZE_BOUNDS.items():
+    for name, (lowest, highest) in SIZE_BOUNDS.items():
         value = getattr(size, name)
         if value is not None:
             _check_bounds(value, (lowest, highest), f"size.{name}", file)
@@ -67,7 +72,7 @@ def _check_work(work: KernelWork, here: str, file: str) -> None:
         _check_bounds(getattr(work, name), bounds, f"{here}.{name}", file)
     if work.kind is KernelKind.GAP:
         _check_gap(work, here, file)
-    if work.flop_count + work.traffic_bytes < 1 and work.wait_s < LEAST_WAIT_S:
+    if is_idle(work):
         raise InputError(
             f"the kernel {work.kernel!r} neither computes nor moves anything, nor waits",
             file=file,
@@ -92,8 +97,16 @@ def _check_bounds(value: float, bounds: tuple[float, float], field: str, file: s
     lowest, highest = bounds
     if not lowest <= value <= highest:
         raise InputError(
-            f"this must be between {lowest:g} and {highest:g}, not {value:g}",
+            f"this must be between {lowest:g} and {highest:g}, not {_shown(value)}",
             file=file,
             field=field,
             hint="See the page on file formats.",
         )
+
+
+def _shown(value: float) -> str:
+    """The number; whole ones may be too large for any format of fractions."""
+    try:
+        return f"{value:g}"
+    except OverflowError:
+        return "a number of hundreds of digits"

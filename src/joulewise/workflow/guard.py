@@ -212,7 +212,7 @@ def _at_one_limit(table: PlanTable) -> PlanTable:
 def _only_sure(table: PlanTable, counts: FloatTable, errors: TimeErrors) -> PlanTable | None:
     """The table with the baseline alone for classes whose time is in doubt; `None`: all or none."""
     doubt_s = counts @ (errors.cell_s + errors.time_s * errors.point_ratio)
-    is_sure = ~(doubt_s > 0.0).any(axis=1)
+    is_sure = np.asarray(~(doubt_s > 0.0).any(axis=1))
     if is_sure.all() or not is_sure.any():
         return None
     is_kept = np.repeat(is_sure[:, None], len(table.points), axis=1)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from joulewise.domain.caveats import Caveat
@@ -17,25 +14,15 @@ from joulewise.domain.workload import Workload
 from joulewise.report.workload_facts import WorkloadFacts, workload_facts
 from joulewise.store.atomic import require_place
 from joulewise.store.documents import write_workload
-from joulewise.store.files import file_error
+from joulewise.store.importers.traces.file_kinds import Profiler, refuse_other_profiler
 from joulewise.store.importers.traces.kineto import read_kineto
 from joulewise.store.importers.traces.ncu import read_ncu
 from joulewise.store.importers.traces.nsys import read_nsys
+from joulewise.store.workload_works import SIZE_BOUNDS
 from joulewise.workload.capture.capture import captured_workload
 from joulewise.workload.capture.choice import CaptureChoice
 
-_HEAD_COUNT = 65_536
 _TOP_COUNT = 10
-_MOST_GPUS = 10**7
-_MOST_TOKENS = 10**15
-
-
-class Profiler(StrEnum):
-    """Whose file is read; `joulewise import` has a command of each name."""
-
-    KINETO = "kineto"
-    NSYS = "nsys"
-    NCU = "ncu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +60,7 @@ def import_trace_to_file(job: TraceJob, progress: Progress) -> ImportedTrace:
     """
     _check_choice(job.choice)
     require_place(job.out, sources=(job.file,))
-    _refuse_other_profiler(job.file, job.profiler)
+    refuse_other_profiler(job.file, job.profiler)
     trace = _READERS[job.profiler](job.file, progress)
     workload = captured_workload(trace, job.choice)
     _check_nodes(workload, job.choice)
@@ -89,22 +76,23 @@ def import_trace_to_file(job: TraceJob, progress: Progress) -> ImportedTrace:
 
 _READERS: Mapping[Profiler, Callable[[Path, Progress], ProfilerTrace]] = {
     Profiler.KINETO: lambda file, progress: read_kineto(file, progress=progress),
-    Profiler.NSYS: lambda file, _: read_nsys(file),
+    Profiler.NSYS: lambda file, progress: read_nsys(file, progress=progress),
     Profiler.NCU: lambda file, _: read_ncu(file),
 }
 
 
 def _check_choice(choice: CaptureChoice) -> None:
     """Refuse numbers that no job has before minutes go into reading."""
-    limits = (
-        ("tokens", choice.token_count, _MOST_TOKENS),
-        ("gpus", choice.gpu_count, _MOST_GPUS),
-        ("node-gpus", choice.node_gpu_count, _MOST_GPUS),
+    numbers = (
+        ("tokens", choice.token_count, "token_count"),
+        ("gpus", choice.gpu_count, "gpu_count"),
+        ("node-gpus", choice.node_gpu_count, "node_gpu_count"),
     )
-    for field, value, most in limits:
-        if value is not None and not 1 <= value <= most:
+    for field, value, name in numbers:
+        least, most = (round(bound) for bound in SIZE_BOUNDS[name])
+        if value is not None and not least <= value <= most:
             raise InputError(
-                f"{value} is not between 1 and {most}",
+                f"{value} is not between {least} and {most}",
                 field=field,
                 hint="Count those of the whole job.",
             )
@@ -124,55 +112,3 @@ def _check_nodes(workload: Workload, choice: CaptureChoice) -> None:
             field="node-gpus",
             hint="Say with --gpus how many GPUs the whole job has.",
         )
-
-
-def _refuse_other_profiler(file: Path, profiler: Profiler) -> None:
-    """Say which command reads this file, where it is plainly another's.
-
-    What is no plain file is left to the reader: opening a pipe waits for its other end.
-    """
-    if not file.is_file():
-        return
-    found = _profiler_of(_head(file))
-    if found is None or found is profiler:
-        return
-    raise InputError(
-        f"this looks like {_FILES[found]}, not like {_FILES[profiler]}",
-        file=str(file),
-        hint=f"Use `joulewise import {found.value} {file}`.",
-    )
-
-
-_FILES = {
-    Profiler.KINETO: "a trace of PyTorch's profiler",
-    Profiler.NSYS: "a file of Nsight Systems",
-    Profiler.NCU: "a file of Nsight Compute",
-}
-
-
-def _head(file: Path) -> bytes:
-    try:
-        with file.open("rb") as stream:
-            raw = stream.read(_HEAD_COUNT)
-    except (OSError, ValueError) as error:
-        raise file_error(error, file, doing="read") from error
-    if not raw.startswith(b"\x1f\x8b"):
-        return raw
-    try:
-        return zlib.decompressobj(wbits=31).decompress(raw, _HEAD_COUNT)
-    except (zlib.error, gzip.BadGzipFile):
-        return raw
-
-
-def _profiler_of(head: bytes) -> Profiler | None:
-    """Whose file begins like this; `None` where it is not plain."""
-    if head.startswith(b"SQLite format 3\0"):
-        return Profiler.NSYS
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if text.startswith((b"{", b"[")):
-        return Profiler.KINETO
-    if b"Kernel Name" in head and b"," in head:
-        return Profiler.NCU
-    if b"Instances" in head or b"CorrId" in head:
-        return Profiler.NSYS
-    return None

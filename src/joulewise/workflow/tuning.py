@@ -30,6 +30,7 @@ from joulewise.store.cells import CellJournal
 from joulewise.store.documents import plan_sha256, write_plan, write_verification
 from joulewise.store.sweeps import sweep_sha256, write_sweep_parquet
 from joulewise.workflow.devices import AskedPowerLimit, open_session, points_of_device
+from joulewise.workflow.kept_workloads import keep_workload, require_place_of_copy
 from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.measuring import SETTINGS, journal_header, sweep_to_file
 from joulewise.workflow.preparing import (
@@ -178,6 +179,8 @@ def _tune_points(
     files = () if model_file is None else (model_file,)
     for name in _WRITTEN_NAMES:
         require_place(folder / name, sources=source_files(*files, workload=job.workload))
+    require_place_of_copy(folder, job.workload)
+    keep_workload(workload, job.workload, folder)
     out = folder / SWEEP_NAMES[0]
     header = journal_header(session, workload, points)
     with CellJournal.open_for(out, header, resume=True) as journal:
@@ -257,13 +260,16 @@ def rival_cells(
     budget = plan.request.max_slowdown_ratio
     limit = budget if budget is not None else max(0.0, plan.slowdown_ratio - 1)
     table = plan_table(sweep, workload, Granularity.KERNEL, plan.request.transition)
+    kernels = [launch.kernel for launch in workload.launches]
     cells: dict[tuple[str, OperatingPoint], None] = {}
     for margin in (-RIVAL_MARGIN_RATIO, 0.0, RIVAL_MARGIN_RATIO):
         for best in (best_static, best_pass_level):
             rival = best(table, limit + margin)
             if rival is not None:
-                for launch, own_class in zip(workload.launches, rival.launch_classes, strict=True):
-                    cells[launch.kernel, rival.points[own_class]] = None
+                for kernel, own_class in dict.fromkeys(
+                    zip(kernels, rival.launch_classes, strict=True)
+                ):
+                    cells[kernel, rival.points[own_class]] = None
     return tuple(cells)
 
 

@@ -16,6 +16,7 @@ from joulewise.measure.verify import verify_plan
 from joulewise.store.atomic import require_place
 from joulewise.store.documents import plan_sha256, read_plan, write_verification
 from joulewise.workflow.devices import open_session
+from joulewise.workflow.kept_workloads import WORKLOAD_NAME, workload_beside
 from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.preparing import (
     Announce,
@@ -116,19 +117,25 @@ def session_for_plan(
 
 
 def _workload_to_run(plan: Plan, file: Path, workload: str | None) -> Workload:
-    """What the device shall run: the workload asked for, else the one that the plan names."""
+    """What the device shall run: the workload asked for, else the one that the plan names.
+
+    One that is not built in lies beside the plan where `tune` made it.
+    """
     if workload is not None:
         asked = load_workload(workload)
         refuse_other_size(plan.workload, asked, file)
         return asked
+    beside = workload_beside(plan, file)
+    if beside is not None:
+        return beside
     if not is_named(plan.workload):
         raise InputError(
-            f"the plan's workload ({plan.workload}) is not built in, so nothing says what its "
-            "kernels compute and a device cannot run them",
+            f"the plan's workload ({plan.workload}) is not built in, and no {WORKLOAD_NAME} of it "
+            "lies beside the plan, so nothing says what its kernels compute",
             file=str(file),
             field="workload",
-            hint='Give --workload FILE with "works" for each kernel. Plans of imported tables '
-            "can be verified only where they were measured.",
+            hint="Give --workload FILE, the workload file that measure, plan or tune was given. "
+            "Plans of imported tables can be verified only where they were measured.",
         )
     return load_workload(plan.workload)
 

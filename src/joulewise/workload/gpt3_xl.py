@@ -261,13 +261,17 @@ def _size(
     layer_weights = 12 * HIDDEN_COUNT**2
     weights = LAYER_COUNT * layer_weights + VOCABULARY_COUNT * HIDDEN_COUNT
     attention = 12 * LAYER_COUNT * HIDDEN_COUNT * SEQUENCE_COUNT
-    flops = sum(shapes[index].flop_count for index in launch_order())
+    matrix_flops = sum(
+        shapes[index].flop_count
+        for index in launch_order()
+        if shapes[index].kind is KernelKind.GEMM
+    )
     return IterationSize(
         gpu_count=tensor_parallel_count,
         token_count=token_count,
         parameter_count=PARAMETER_COUNT,
         model_flop_count=float(token_count * (6 * weights + attention)),
-        kernel_flop_count=tensor_parallel_count * flops,
+        kernel_flop_count=tensor_parallel_count * matrix_flops,
         dtype=Dtype.BF16,
     )
 

@@ -46,7 +46,8 @@ def replay(
             envvar="JOULEWISE_ITERATIONS",
             min=1,
             max=100_000,
-            help="Iterations to measure, at least; short ones as the energy counter needs.",
+            help="Iterations to measure, at least; more run until the energy counter moves. "
+            "Without it, as many as fill 5 s and 50 of the counter's steps.",
         ),
     ] = None,
     as_json: AsJson = False,

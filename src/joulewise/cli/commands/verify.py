@@ -49,6 +49,6 @@ def verify(
         print_caveats(console, plan_caveats(result.plan, seen))
         say(console, verified_sentence(result.plan, seen, ()))
         print_wrapped(console, efficiency_line(result.plan, seen))
-        print_line(console, replay_line(result.plan, plan))
+        print_line(console, replay_line(result.plan, plan, device=device, workload=workload))
 
     finish(plan_outcome(result.plan, seen, render, {}), as_json=as_json, fail_on=wanted)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import PurePath
 
 from joulewise.domain.errors import InputError
 from joulewise.domain.gpu_peaks import gpu_peaks
 from joulewise.domain.trace import IterationTrace, ProfilerTrace, TracedKernel, TracedLaunch
-from joulewise.domain.workload import Dtype, IterationSize, KernelKind, Launch, Workload
+from joulewise.domain.workload import Workload
 from joulewise.workload.capture.choice import CaptureChoice
 from joulewise.workload.capture.doubts import (
-    counted_time_ratio,
+    efficiency_doubts,
     gpu_doubts,
     region_doubts,
     shape_doubts,
@@ -25,13 +24,13 @@ from joulewise.workload.capture.keys import kernel_of_signatures
 from joulewise.workload.capture.labels import kernel_labels, shortened
 from joulewise.workload.capture.parts import parts_of
 from joulewise.workload.capture.sequence import LaunchSequence, kernel_uses, sequence_of
-from joulewise.workload.capture.works import KernelUse, raw_works
+from joulewise.workload.capture.sizes import iteration_size
+from joulewise.workload.capture.uses import KernelUse
+from joulewise.workload.capture.works import raw_works
 
 MOST_LAUNCHES = 1_000_000
 """In one iteration, gaps included; workload files hold as many."""
 
-# FLOPs of an iteration are given where those of this much of the kernels' time are known.
-_KNOWN_TIME_RATIO = 0.9
 _ENDINGS = frozenset({".gz", ".json", ".trace", ".pt", ".sqlite", ".csv"})
 
 
@@ -43,9 +42,7 @@ def captured_workload(trace: ProfilerTrace, choice: CaptureChoice) -> Workload:
     traced kind, about the time that the profiler saw, where the peaks of that GPU are known.
     The launches as they ran stay in `trace`.
 
-    `size.kernel_flop_count` is what the launches compute, times the number of GPUs (all taken to
-    do alike), collectives left out; it is `None` where the FLOPs of more than a tenth of the
-    kernels' time are unknown.
+    What the whole job does is in `size`, see `iteration_size`.
 
     Args:
         trace: What a reader of `joulewise.store.importers.traces` made.
@@ -57,6 +54,7 @@ def captured_workload(trace: ProfilerTrace, choice: CaptureChoice) -> Workload:
     """
     kernels = kernel_of_signatures(trace)
     iteration = iteration_of(trace, kernels, choice)
+    _refuse_too_long(len(iteration.launches), "launches", trace.file)
     sequence = sequence_of(trace, kernels, iteration)
     uses = kernel_uses(sequence)
     labels = kernel_labels(sequence.signatures)
@@ -64,29 +62,30 @@ def captured_workload(trace: ProfilerTrace, choice: CaptureChoice) -> Workload:
     peaks = None if device_name is None else gpu_peaks(device_name)
     raw = raw_works(uses, peaks)
     parts = parts_of(sequence, uses, raw.works, labels, peaks)
-    _refuse_too_long(parts.launches, trace.file)
+    traced = _traced_kernels(uses, raw.works, labels)
+    _refuse_too_long(len(parts.launches), "launches and gaps", trace.file)
     return Workload(
         name=shortened(choice.name or _stem(trace.file)),
         launches=parts.launches,
         works=parts.works,
-        size=_size(trace, choice, uses, raw.works),
-        trace=_iteration_trace(trace, iteration, sequence, uses, labels, device_name),
+        size=iteration_size(trace, choice, uses, raw.works),
+        trace=_iteration_trace(trace, iteration, sequence, labels, traced, device_name),
         caveats=(
             *trace.caveats,
             *iteration.caveats,
             *shape_doubts(raw.complaints),
-            *work_doubts(uses, raw.works, device_name, peaks),
+            *work_doubts(uses, raw.works, peaks),
+            *efficiency_doubts(trace, device_name, peaks),
             *region_doubts(parts.regions, sequence.cover.busy_s),
             *gpu_doubts(trace, iteration.gpu),
         ),
     )
 
 
-def _refuse_too_long(launches: tuple[Launch, ...], file: str) -> None:
-    if len(launches) > MOST_LAUNCHES:
+def _refuse_too_long(count: int, of: str, file: str) -> None:
+    if count > MOST_LAUNCHES:
         raise InputError(
-            f"what was taken for one iteration has {len(launches)} launches and gaps, more than "
-            f"{MOST_LAUNCHES}",
+            f"what was taken for one iteration has {count} {of}, more than {MOST_LAUNCHES}",
             file=file,
             field="launches",
             hint="Mark iterations: profiler.step() in PyTorch, or NVTX ranges named step.",
@@ -108,8 +107,8 @@ def _iteration_trace(
     trace: ProfilerTrace,
     iteration: Iteration,
     sequence: LaunchSequence,
-    uses: Mapping[int, KernelUse],
     labels: Mapping[int, str],
+    kernels: tuple[TracedKernel, ...],
     device_name: str | None,
 ) -> IterationTrace:
     return IterationTrace(
@@ -125,18 +124,27 @@ def _iteration_trace(
         busy_s=sequence.cover.busy_s,
         overlap_s=sequence.cover.overlap_s,
         gap_s=sequence.gap_s,
-        kernels=tuple(
-            TracedKernel(
-                kernel=labels[kernel],
-                signature=use.signature,
-                launch_count=use.launch_count,
-                time_s=use.time_s,
-            )
-            for kernel, use in uses.items()
-        ),
+        kernels=kernels,
         launches=_traced_launches(sequence, labels),
         trace_kernel_count=trace.kernel_count,
         trace_kernel_time_s=trace.kernel_time_s,
+    )
+
+
+def _traced_kernels(
+    uses: Mapping[int, KernelUse], works: Mapping[int, RawWork], labels: Mapping[int, str]
+) -> tuple[TracedKernel, ...]:
+    return tuple(
+        TracedKernel(
+            kernel=labels[kernel],
+            signature=use.signature,
+            launch_count=use.launch_count,
+            time_s=use.time_s,
+            flop_count=float(works[kernel].flop_count),
+            traffic_bytes=float(works[kernel].traffic_bytes),
+            is_work_estimated=works[kernel].is_estimated,
+        )
+        for kernel, use in uses.items()
     )
 
 
@@ -163,35 +171,3 @@ def _traced_launches(
         )
         for kernel, pass_, stream, start_ns, duration_ns, is_graph_launch in columns
     )
-
-
-def _size(
-    trace: ProfilerTrace,
-    choice: CaptureChoice,
-    uses: Mapping[int, KernelUse],
-    works: Mapping[int, RawWork],
-) -> IterationSize:
-    gpu_count = choice.gpu_count or trace.rank_count or 1
-    flop_count: float | None = None
-    if counted_time_ratio(uses, works) >= _KNOWN_TIME_RATIO:
-        flop_count = gpu_count * sum(
-            use.launch_count * works[kernel].flop_count
-            for kernel, use in uses.items()
-            if works[kernel].kind is not KernelKind.COLLECTIVE
-        )
-    return IterationSize(
-        gpu_count=gpu_count,
-        node_gpu_count=choice.node_gpu_count,
-        token_count=choice.token_count,
-        kernel_flop_count=flop_count,
-        dtype=_matrix_format(uses, works),
-    )
-
-
-def _matrix_format(uses: Mapping[int, KernelUse], works: Mapping[int, RawWork]) -> Dtype | None:
-    """The number format of most FLOPs of matrix products; `None` where there are none."""
-    by_format: dict[Dtype, float] = defaultdict(float)
-    for kernel, work in works.items():
-        if work.is_product:
-            by_format[work.dtype] += uses[kernel].launch_count * work.flop_count
-    return max(by_format, key=lambda one: by_format[one], default=None)

@@ -1,8 +1,6 @@
 """What collectives move: bytes on the link and in local memory, additions of reductions.
 
-Bytes on the link are those of the ring algorithms as nccl-tests counts them
-(doc/PERFORMANCE.md): 2 (n-1)/n of the data for an all-reduce, (n-1)/n for all-gather,
-reduce-scatter and all-to-all, all of it for broadcast, reduce and send or receive.
+How often each byte moves is in `joulewise.domain.collectives`.
 """
 
 from __future__ import annotations
@@ -10,9 +8,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from joulewise.domain.collectives import Exchanged, ring_exchange
 from joulewise.domain.trace import Collective, KernelSignature
 from joulewise.domain.workload import Dtype, KernelKind
 from joulewise.workload.capture.fitting import RawWork
+from joulewise.workload.capture.ops.formulas import MOST_BYTES
 
 _DTYPE_BYTES = {
     "Byte": 1,
@@ -29,56 +29,70 @@ _DTYPE_BYTES = {
 }
 
 
+# What a collective moves in local memory is at most five times as much.
+_MOST_WHOLE_BYTES = MOST_BYTES / 5
+# By parts of the names that NCCL's metadata and PyTorch give; the first that fits.
+_COLLECTIVES = (
+    ("allreduce", Exchanged.ALL_REDUCE),
+    ("reducescatter", Exchanged.REDUCE_SCATTER),
+    ("alltoall", Exchanged.ALL_TO_ALL),
+    ("gather", Exchanged.ALL_GATHER),
+    ("scatter", Exchanged.ALL_GATHER),
+    ("broadcast", Exchanged.BROADCAST),
+    ("reduce", Exchanged.REDUCE),
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkTraffic:
-    """What one GPU sends in one collective, and how many elements it adds up."""
+    """What one GPU sends in one collective, what its memory moves, how many elements it adds."""
 
     link_bytes: float
+    local_bytes: float
     added_count: float
 
 
 def link_traffic(collective: Collective) -> LinkTraffic | None:
-    """Bytes on the link of one GPU; `None` where the profile does not tell enough."""
+    """What a collective moves of one GPU; `None` where the profile does not tell enough.
+
+    A name that is no collective's is taken for a send or receive.
+    """
     size = _DTYPE_BYTES.get(_plain(collective.dtype or ""))
     counts = [collective.input_element_count, collective.output_element_count]
     elements = max((count for count in counts if count is not None and count > 0), default=0)
     gpus = collective.group_gpu_count
-    if size is None or not elements or gpus is None or gpus < 1:
-        return None
     name = re.sub(r"[^a-z]", "", (collective.name or "").lower())
-    if not name:
+    if size is None or not elements or gpus is None or gpus < 1 or not name:
         return None
-    others = (gpus - 1) / gpus
-    is_reduction = "reduce" in name
-    passes = _passes(name, others)
+    if elements * size > _MOST_WHOLE_BYTES:
+        return None
+    exchange = ring_exchange(_exchanged(name), gpus)
+    whole_bytes = elements * size
     return LinkTraffic(
-        link_bytes=elements * size * passes,
-        added_count=elements * others if is_reduction else 0.0,
+        link_bytes=whole_bytes * exchange.link_ratio,
+        local_bytes=whole_bytes * exchange.traffic_ratio,
+        added_count=elements * exchange.sum_ratio,
     )
 
 
 def collective_work(signature: KernelSignature, time_s: float) -> RawWork:
     """The work of a communication kernel of this duration.
 
-    Local memory reads what is sent and writes what is received: twice the bytes on the link.
-    Where the profile does not tell them, the kernel only waits.
+    Where the profile does not tell what it moves, the kernel only waits.
     """
     traffic = None if signature.collective is None else link_traffic(signature.collective)
     return RawWork(
         kind=KernelKind.COLLECTIVE,
         dtype=Dtype.FP32,
         flop_count=0.0 if traffic is None else traffic.added_count,
-        traffic_bytes=0.0 if traffic is None else 2.0 * traffic.link_bytes,
+        traffic_bytes=0.0 if traffic is None else traffic.local_bytes,
         link_s=time_s,
     )
 
 
-def _passes(name: str, others: float) -> float:
-    if "allreduce" in name:
-        return 2.0 * others
-    if any(one in name for one in ("gather", "scatter", "alltoall")):
-        return others
-    return 1.0
+def _exchanged(name: str) -> Exchanged:
+    found = (collective for part, collective in _COLLECTIVES if part in name)
+    return next(found, Exchanged.POINT_TO_POINT)
 
 
 def _plain(dtype: str) -> str:

@@ -9,38 +9,56 @@ import numpy as np
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.gpu_peaks import GpuPeaks
 from joulewise.domain.trace import ProfilerTrace
-from joulewise.domain.workload import KernelKind
 from joulewise.workload.capture.fitting import REFERENCE_DEVICE_NAME, RawWork
 from joulewise.workload.capture.regions import Composition, RegionUse
-from joulewise.workload.capture.works import KernelUse
+from joulewise.workload.capture.uses import KernelUse
 
 
 def work_doubts(
-    uses: Mapping[int, KernelUse],
-    works: Mapping[int, RawWork],
-    device_name: str | None,
-    peaks: GpuPeaks | None,
+    uses: Mapping[int, KernelUse], works: Mapping[int, RawWork], peaks: GpuPeaks | None
 ) -> Iterator[Caveat]:
-    """Whose work was estimated, and whether the GPU's peaks are known."""
+    """Whose work was estimated."""
     estimated = [kernel for kernel, work in works.items() if work.is_estimated]
-    if not estimated and peaks is not None:
+    if not estimated:
         return
     whole_s = sum(use.time_s for use in uses.values())
     share = sum(uses[kernel].time_s for kernel in estimated) / whole_s if whole_s else 0.0
-    parts = []
-    if estimated:
-        parts.append(
+    on = f", as if on an {REFERENCE_DEVICE_NAME}" if peaks is None else ""
+    yield Caveat(
+        kind=CaveatKind.WORK_ESTIMATED,
+        seen=(
             f"The work of {len(estimated)} of {len(uses)} kernels ({share:.1%} of the kernels' "
-            "time) was estimated from how long they ran."
-        )
+            f"time) was estimated from how long they ran{on}."
+        ),
+    )
+
+
+def efficiency_doubts(
+    trace: ProfilerTrace, device_name: str | None, peaks: GpuPeaks | None
+) -> Iterator[Caveat]:
+    """Whether what kernels reach of the GPU's peaks follows from the profile."""
     if peaks is None:
         name = f"{device_name!r}" if device_name else "the traced GPU"
-        against = f" against an {REFERENCE_DEVICE_NAME}" if estimated else ""
-        parts.append(
-            f"The peak rates of {name} are not known, so what kernels reach of them is "
-            f"assumed{against}."
+        yield Caveat(
+            kind=CaveatKind.EFFICIENCY_ASSUMED,
+            seen=(
+                f"The peak rates of {name} are not known, so what kernels reach of them is assumed."
+            ),
         )
-    yield Caveat(kind=CaveatKind.WORK_ESTIMATED, seen=" ".join(parts))
+    if _is_nsight_compute(trace):
+        yield Caveat(
+            kind=CaveatKind.EFFICIENCY_ASSUMED,
+            seen=(
+                "Unless told otherwise, Nsight Compute holds the clocks at base and empties the "
+                "caches before every kernel, so kernels may be faster in the job itself."
+            ),
+            advice="Profile with --clock-control none --cache-control none.",
+        )
+
+
+def _is_nsight_compute(trace: ProfilerTrace) -> bool:
+    """The one profiler that counts what kernels do, and runs each of them alone for it."""
+    return bool(trace.measured)
 
 
 def region_doubts(regions: Mapping[Composition, RegionUse], busy_s: float) -> Iterator[Caveat]:
@@ -82,14 +100,3 @@ def shape_doubts(complaints: Sequence[str]) -> Iterator[Caveat]:
         kind=CaveatKind.TRACE_INCOMPLETE,
         seen=f"Shapes of an operation make no sense ({complaints[0][:300]}){more}.",
     )
-
-
-def counted_time_ratio(uses: Mapping[int, KernelUse], works: Mapping[int, RawWork]) -> float:
-    """The share of the kernels' time whose FLOPs are known; collectives compute next to none."""
-    whole_s = sum(use.time_s for use in uses.values())
-    known_s = sum(
-        uses[kernel].time_s
-        for kernel, work in works.items()
-        if not work.is_estimated or work.kind is KernelKind.COLLECTIVE
-    )
-    return known_s / whole_s if whole_s else 0.0

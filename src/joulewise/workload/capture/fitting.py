@@ -12,15 +12,20 @@ from joulewise.domain.gpu_peaks import GpuPeaks, gpu_peaks
 from joulewise.domain.workload import Dtype, KernelKind, KernelWork
 
 LAUNCH_S = 2e-6
-"""Part of a kernel's time that no clock shortens: what the virtual GPUs take for a launch."""
+"""Part of a kernel's time that no clock shortens; that of the virtual H100.
+
+Other virtual GPUs have other ones, so that on them captured kernels take a little more or less
+than the profiler saw (`tests/property/test_capture_laws.py` says how much).
+"""
 REFERENCE_DEVICE_NAME = "NVIDIA A100-SXM4-40GB"
 """Whose peaks stand in for those of a GPU that the table does not list, where work is guessed
 from times."""
 
+# Even of a kernel hardly longer than a launch, this much is work; assumed.
 _LEAST_WORK_RATIO = 0.25
 _LEAST_TIME_S = 1e-9
 
-# How sharply the slowest side sets the time; those of the virtual H100.
+# How sharply the slowest side sets the time; those of the virtual H100, see `LAUNCH_S`.
 _GEMM_EXPONENT = 5.0
 _OTHER_EXPONENT = 4.0
 
@@ -30,9 +35,11 @@ _GEMM_DEFAULTS = (0.959, 0.543)
 _OTHER_DEFAULTS = (0.0348, 0.925)
 # The side that does not bind leaves this much of the time to the one that does; assumed.
 _MOST_OF_OTHER_SIDE = 0.9
+# Of a collective's time, what its additions take the SMs at most; assumed.
+_MOST_OF_ADDING = 0.25
 # Boards boost above the clock that their peak is printed for; more than this is no arithmetic.
 _MOST_OF_PEAK_RATIO = 1.2
-_LEAST_RATIO = 1e-6
+_LEAST_RATIO = 1e-6  # what workload files take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +153,7 @@ def _collective(kernel: str, raw: RawWork, time_s: float, peaks: GpuPeaks | None
     peak = peaks.flop_per_s.get(raw.dtype)
     needed = 0.0 if peak is None else raw.flop_count / (peak * work_s)
     ratios = _Shares(
-        compute_ratio=max(defaults.compute_ratio, needed / 0.25),
+        compute_ratio=max(defaults.compute_ratio, needed / _MOST_OF_ADDING),
         memory_ratio=moved / (peaks.bandwidth_bytes_per_s * work_s * share),
     )
     wait_s = work_s * (1.0 - share**_OTHER_EXPONENT) ** (1.0 / _OTHER_EXPONENT)

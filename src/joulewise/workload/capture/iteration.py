@@ -14,8 +14,21 @@ from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError
 from joulewise.domain.trace import ProfilerTrace
 from joulewise.workload.capture.choice import CaptureChoice
-from joulewise.workload.capture.intervals import IntColumn, Nanoseconds, nanoseconds
+from joulewise.workload.capture.intervals import (
+    NS_PER_S,
+    IntColumn,
+    Nanoseconds,
+    cover,
+    nanoseconds,
+)
 from joulewise.workload.capture.repeated import repeated_spans
+
+# Where the profiler pauses for longer than this part of a step between two, the pause is no part
+# of the step; assumed.
+_LONGEST_PAUSE_RATIO = 0.5
+# A wait so many times as long as all kernels together is no part of an iteration but what comes
+# once: loading, compiling, choosing algorithms; assumed.
+_LONGEST_WAIT_RATIO = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,10 +84,12 @@ def iteration_of(trace: ProfilerTrace, kernels: IntColumn, choice: CaptureChoice
     """One iteration of a trace on one GPU.
 
     Marks of steps come first; without them iterations are sought by repetition of kernels; a
-    trace without either is one iteration as a whole, with a caveat. Among the iterations found,
-    those that do what most of them do are complete; without two that do the same, the first and
-    the last may be cut by the profiler, and are left out where others remain. Of the rest, the
-    one of median duration is taken (the earlier of the middle two), unless `choice.step` says.
+    trace without either is one iteration as a whole, with a caveat, but for waits that are far
+    longer than all of its kernels together: between those, the busiest part is taken. Among the
+    iterations found, those that do what most of them do are complete; without two that do the
+    same, the first and the last may be cut by the profiler, and are left out where others
+    remain. Of the rest, the one of median duration is taken (the earlier of the middle two),
+    unless `choice.step` says.
 
     Args:
         trace: What a reader made.
@@ -86,13 +101,14 @@ def iteration_of(trace: ProfilerTrace, kernels: IntColumn, choice: CaptureChoice
     """
     timeline = _timeline(trace, kernels, choice.gpu)
     if not trace.is_timeline:
-        return _whole(timeline, "the file sums up launches and has no timeline")
+        every = np.arange(len(timeline.launches))
+        return _whole(timeline, every, "the file has no timeline")
     spans = _marked(trace, timeline)
     caveat: Caveat | None = None
     if not spans:
         found = repeated_spans(trace, timeline.launches, timeline.symbols)
         if found is None:
-            return _whole(timeline, "there are neither marks of steps nor repeating iterations")
+            return _without_waits(timeline)
         spans, caveat = _repeated(timeline, found.boundaries), found.caveat
     chosen = _chosen(trace, timeline, spans, choice.step)
     return Iteration(
@@ -133,15 +149,40 @@ def _timeline(trace: ProfilerTrace, kernels: IntColumn, wanted: int | None) -> T
     )
 
 
-def _whole(timeline: Timeline, why: str) -> Iteration:
-    seen = f"All {len(timeline.launches)} launches of the trace were taken for one iteration: {why}"
+def _without_waits(timeline: Timeline) -> Iteration:
+    """All launches, or the busiest part of them between waits that no iteration has."""
+    reach = np.maximum.accumulate(timeline.end_ns)
+    waits_ns = timeline.start_ns[1:] - reach[:-1]
+    busy_ns = cover(timeline.start_ns, timeline.end_ns).busy_s * NS_PER_S
+    cuts = np.flatnonzero(waits_ns > _LONGEST_WAIT_RATIO * busy_ns) + 1
+    parts = np.split(np.arange(len(timeline.launches)), cuts)
+    busiest = max(
+        parts, key=lambda part: cover(timeline.start_ns[part], timeline.end_ns[part]).busy_s
+    )
+    why = "there are neither marks of steps nor repeating iterations"
+    if not len(cuts):
+        return _whole(timeline, busiest, why)
+    cut = (
+        f"; {'a wait' if len(cuts) == 1 else f'{len(cuts)} waits'} of "
+        f"{float(waits_ns[cuts - 1].sum()) / NS_PER_S:.3g} s, more than {_LONGEST_WAIT_RATIO:g} "
+        "times as long as all kernels together, cannot be part of it, and the busiest part of the "
+        "rest was taken"
+    )
+    return _whole(timeline, busiest, why, cut)
+
+
+def _whole(timeline: Timeline, positions: IntColumn, why: str, cut: str = "") -> Iteration:
+    """The launches of these positions, as one iteration that nothing marks."""
+    count, whole_count = len(positions), len(timeline.launches)
+    taken = f"All {count}" if count == whole_count else f"{count} of {whole_count}"
+    seen = f"{taken} launches of the trace were taken for one iteration: {why}{cut}."
     return Iteration(
         gpu=timeline.gpu,
-        launches=timeline.launches,
-        end_ns=int(timeline.end_ns.max()),
+        launches=timeline.launches[positions],
+        end_ns=int(timeline.end_ns[positions].max()),
         step=None,
         iteration_count=1,
-        caveats=(Caveat(kind=CaveatKind.ITERATION_ASSUMED, seen=f"{seen}."),),
+        caveats=(Caveat(kind=CaveatKind.ITERATION_ASSUMED, seen=seen),),
     )
 
 
@@ -165,13 +206,10 @@ def _marked(trace: ProfilerTrace, timeline: Timeline) -> list[_Span]:
 
 
 def _is_next(trace: ProfilerTrace, step: int, following: int) -> bool:
-    """Whether a mark follows another directly, and not after a pause of the profiler.
-
-    Assumed: a pause longer than half the step is no part of it.
-    """
+    """Whether a mark follows another directly, and not after a pause of the profiler."""
     one = trace.steps[step]
     pause_s = trace.steps[following].start_s - (one.start_s + one.duration_s)
-    return pause_s <= 0.5 * one.duration_s
+    return pause_s <= _LONGEST_PAUSE_RATIO * one.duration_s
 
 
 def _end_ns(

@@ -10,7 +10,7 @@ from joulewise.workload.capture.names import short_name
 
 _PRODUCT = re.compile(
     r"(?<!fb)gemm|gemv|cutlass|wgmma|xmma|nvjet|conv|fmha|flash|attention|\ACijk_|[dw]grad|winograd"
-    r"|fprop|scudnn|matmul|(?<![a-z])bmm_|(?<![a-z])mm_kernel|sdpa",
+    r"|attn_[fb]wd|triton_tem_|fprop|scudnn|matmul|(?<![a-z])bmm_|(?<![a-z])mm_kernel|sdpa",
     re.IGNORECASE,
 )
 # Helpers of products: they sum up parts, change layouts, prepare and finish.
@@ -32,6 +32,11 @@ def is_product_name(name: str) -> bool:
     """Whether a kernel of this name multiplies matrices."""
     short = short_name(name)
     return _PRODUCT.search(short) is not None and _HELPER.search(short) is None
+
+
+def is_helper_name(name: str) -> bool:
+    """Whether a kernel of this name only helps others that multiply."""
+    return _HELPER.search(short_name(name)) is not None
 
 
 def format_of_name(name: str) -> Dtype:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 import numpy as np
 
 from joulewise.domain.trace import KernelSignature, MeasuredWork, ProfilerTrace
 from joulewise.workload.capture.intervals import IntColumn
-
-# Values that decide how much work an operation is: strides, groups, causal flags.
-_VALUES_MATTER = re.compile(r"conv|attention", re.IGNORECASE)
+from joulewise.workload.capture.ops.formulas import values_matter
 
 
 def kernel_of_signatures(trace: ProfilerTrace) -> IntColumn:
@@ -31,7 +28,7 @@ def kernel_of_signatures(trace: ProfilerTrace) -> IntColumn:
 
 def plain_signature(signature: KernelSignature) -> KernelSignature:
     """A signature without values that do not change the work."""
-    if _VALUES_MATTER.search(signature.op or ""):
+    if signature.op is not None and values_matter(signature.op):
         return signature
     inputs = tuple(
         one if one.value is None else dataclasses.replace(one, value=None)

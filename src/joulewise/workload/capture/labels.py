@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from joulewise.domain.gaps import is_gap
 from joulewise.domain.trace import KernelSignature, OpInput
 from joulewise.workload.capture.names import short_name
 
@@ -68,7 +69,9 @@ def _numbered(text: str, number: int) -> str:
 def _label(signature: KernelSignature) -> str:
     name = short_name(signature.name)
     op = _op(signature)
-    return shortened(name if not op or op in name else f"{op} {name}")
+    label = name if not op or op in name else f"{op} {name}"
+    # A kernel of the name that gaps have must not look like one.
+    return shortened(f"kernel {label}" if is_gap(label) else label)
 
 
 def _op(signature: KernelSignature) -> str:

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from joulewise.domain.gaps import gap_name
 from joulewise.domain.gpu_peaks import GpuPeaks
 from joulewise.domain.workload import Dtype, KernelKind, KernelWork, Launch
 from joulewise.workload.capture.fitting import RawWork, fitted_kernel, fitted_region
 from joulewise.workload.capture.intervals import NS_PER_S
-from joulewise.workload.capture.labels import distinct
 from joulewise.workload.capture.regions import (
     Composition,
     RegionUse,
@@ -21,10 +21,7 @@ from joulewise.workload.capture.regions import (
 )
 from joulewise.workload.capture.sequence import LaunchSequence, times_alone
 from joulewise.workload.capture.units import gap_class
-from joulewise.workload.capture.works import KernelUse
-
-_NS_PER_US = 1_000
-_NS_PER_MS = 1_000_000
+from joulewise.workload.capture.uses import KernelUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +57,8 @@ def parts_of(
         sequence.link_kernels,
     )
     gap_times = _gap_times(sequence)
-    taken = (*labels.values(), *region_texts.values())
-    gap_texts = dict(
-        zip(gap_times, distinct([_gap_label(one) for one in gap_times], taken), strict=True)
-    )
+    # No kernel is called so, see `kernel_labels`.
+    gap_texts = {one: gap_name(2**one / NS_PER_S, 2 ** (one + 1) / NS_PER_S) for one in gap_times}
     made = [
         *(
             fitted_kernel(labels[kernel], works[kernel], time_s, peaks)
@@ -125,13 +120,6 @@ def _gap(label: str, wait_s: float) -> KernelWork:
         memory_activity_ratio=1.0,
         wait_s=wait_s,
     )
-
-
-def _gap_label(power: int) -> str:
-    """`gap 2.05-4.1 us`: powers of two of nanoseconds."""
-    low, high = 2**power, 2 ** (power + 1)
-    scale, unit = (_NS_PER_MS, "ms") if low >= _NS_PER_MS else (_NS_PER_US, "us")
-    return f"gap {low / scale:.3g}-{high / scale:.3g} {unit}"
 
 
 def _launches(

@@ -5,14 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from joulewise.domain.passes import Pass
+from joulewise.domain.passes import Pass, is_communication_kernel
 from joulewise.domain.trace import KernelSignature
 
-_COMMUNICATION = re.compile(
-    r"nccl|rccl|nvshmem|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|send_?recv"
-    r"|cross_device_reduce",
-    re.IGNORECASE,
-)
 _BACKWARD = re.compile(
     r"backward|(?<![a-z])bwd|[dw]grad|bn_bw|_grad(?![a-z])|Grad(?:Input|Weight)", re.IGNORECASE
 )
@@ -27,7 +22,7 @@ def is_communication(signature: KernelSignature) -> bool:
     if signature.collective is not None:
         return True
     texts = (signature.name, signature.op or "")
-    return any(_COMMUNICATION.search(text) for text in texts)
+    return any(is_communication_kernel(text) for text in texts)
 
 
 def pass_of_signature(signature: KernelSignature) -> Pass | None:
@@ -46,21 +41,31 @@ def pass_of_signature(signature: KernelSignature) -> Pass | None:
 
 
 def passes_of_launches(
-    given: Sequence[Pass | None], named: Sequence[Pass | None]
+    given: Sequence[Pass | None],
+    named: Sequence[Pass | None],
+    is_product: Sequence[bool] | None = None,
 ) -> tuple[Pass, ...]:
     """The pass of each of N launches in order.
 
     What the profiler says wins, then what names say. A launch of which neither tells lies
     between others: within backward it is backward, within or just before the optimizer
-    (unscaling, clipping) it is the optimizer, and everything else is forward.
+    (unscaling, clipping) it is the optimizer, and everything else is forward. Optimizers that
+    multiply matrices do so among their other launches, so what lies between backward and the
+    optimizer is backward up to the last matrix product.
 
     Args:
         given: N passes from annotations and sequence numbers.
         named: N passes from names, see `pass_of_signature`.
+        is_product: Which of the N multiply matrices; none where missing.
     """
     told = [by_mark or by_name for by_mark, by_name in zip(given, named, strict=True)]
-    before = _nearest(told)
     after = _nearest(told[::-1])[::-1]
+    before = _nearest(told)
+    for place, multiplies in enumerate(is_product or ()):
+        is_open = told[place] is None and before[place] is Pass.BACKWARD
+        if multiplies and is_open and after[place] is Pass.OPTIMIZER:
+            told[place] = Pass.BACKWARD
+    before, after = _nearest(told), _nearest(told[::-1])[::-1]
     return tuple(
         own or _between(earlier, later)
         for own, earlier, later in zip(told, before, after, strict=True)

@@ -21,12 +21,16 @@ Composition = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionUse:
-    """All regions of one composition: how many, how long, and how long without links alone."""
+    """All regions of one composition: how many and how long.
+
+    In `busy_s` of the time a kernel ran that is no link, in `link_s` at least one link.
+    """
 
     composition: Composition
     region_count: int
     time_s: float
     busy_s: float
+    link_s: float
 
     @property
     def launch_count(self) -> int:
@@ -64,14 +68,21 @@ def region_uses(
             composition=composition,
             region_count=len(alike),
             time_s=sum(unit.duration_ns for unit in alike) / 1e9,
-            busy_s=sum(_busy_s(unit, starts_ns, ends_ns, is_link) for unit in alike),
+            busy_s=sum(
+                _cover_s(unit, starts_ns, ends_ns, [not is_link[one] for one in unit.members])
+                for unit in alike
+            ),
+            link_s=sum(
+                _cover_s(unit, starts_ns, ends_ns, [is_link[one] for one in unit.members])
+                for unit in alike
+            ),
         )
         for composition, alike in together.items()
     }
 
 
 def region_work(use: RegionUse, works: Mapping[int, RawWork]) -> RawWork:
-    """FLOPs and bytes of all launches together; the longest link time.
+    """FLOPs and bytes of all launches together; the time in which a link is in use.
 
     The format is that of most FLOPs of matrix products, the kind that of a matrix kernel where
     there are any.
@@ -88,7 +99,7 @@ def region_work(use: RegionUse, works: Mapping[int, RawWork]) -> RawWork:
         dtype=max(by_format, key=lambda one: by_format[one]) if by_format else Dtype.FP32,
         flop_count=sum(work.flop_count * count for work, count in members),
         traffic_bytes=sum(work.traffic_bytes * count for work, count in members),
-        link_s=max(work.link_s for work, _ in members),
+        link_s=use.link_s / use.region_count,
         is_estimated=any(work.is_estimated for work, _ in members),
         is_product=bool(by_format),
     )
@@ -116,13 +127,14 @@ def region_pass(
     return max(working or times, key=lambda one: times[one])
 
 
-def _busy_s(
-    unit: Unit, starts_ns: Sequence[int], ends_ns: Sequence[int], is_link: Sequence[bool]
+def _cover_s(
+    unit: Unit, starts_ns: Sequence[int], ends_ns: Sequence[int], is_meant: Sequence[bool]
 ) -> float:
-    working = [member for member in unit.members if not is_link[member]]
+    """How much of a unit these of its members cover."""
+    meant = [one for one, is_one in zip(unit.members, is_meant, strict=True) if is_one]
     return cover(
-        np.array([max(starts_ns[one], unit.start_ns) for one in working], dtype=np.int64),
-        np.array([ends_ns[one] for one in working], dtype=np.int64),
+        np.array([max(starts_ns[one], unit.start_ns) for one in meant], dtype=np.int64),
+        np.array([ends_ns[one] for one in meant], dtype=np.int64),
     ).busy_s
 
 

@@ -17,10 +17,12 @@ from joulewise.workload.capture.passes import pass_of_signature
 from joulewise.workload.capture.repetition import Repetition, best_of, repetitions
 
 # Without backward and optimizer, equal layers look like iterations. What covers a whole trace
-# is taken for one, and so is what has layers inside itself.
+# (but for what the profiler cut) is taken for one, and so is what consists of layers itself to a
+# half. Both assumed.
 _WHOLE_TRACE_RATIO = 0.99
 _INNER_RATIO = 0.5
-# A boundary is known by the launches behind it; copies may differ in length by a quarter.
+# A boundary is known by the launches behind it; a copy may be a fifth shorter or a quarter
+# longer than the period. All assumed.
 _PATTERN_COUNT = 16
 _SHORTEST_RATIO, _LONGEST_RATIO = 0.8, 1.25
 _TRAINING = (Pass.BACKWARD, Pass.OPTIMIZER)

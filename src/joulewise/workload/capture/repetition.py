@@ -15,11 +15,14 @@ import numpy as np
 from joulewise.workload.capture.intervals import IntColumn, Position
 
 # A mismatch undoes this many matches when the repeating stretch is sought, so that a stretch
-# may differ here and there but not everywhere.
+# may differ here and there but not everywhere; assumed.
 _MISMATCH_COST_COUNT = 2
+# Distances looked at for each length of windows; assumed: equal layers and iterations are fewer.
 _CANDIDATES_OF_A_WINDOW = 4
-# Periods that divide the best one are as good if they break hardly more often.
+# Periods that divide the best one are as good if they break at most this much more; assumed.
 _AS_GOOD_RATIO = 1.25
+# What covers less of the sequence than this of the best is a local pattern; assumed.
+_WIDE_RATIO = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,7 @@ def best_of(found: tuple[Repetition, ...]) -> Repetition | None:
     if not found:
         return None
     most = max(one.covered_count for one in found)
-    wide = [one for one in found if one.covered_count > 0.7 * most]
+    wide = [one for one in found if one.covered_count > _WIDE_RATIO * most]
     least = min(wide, key=lambda one: (one.break_ratio, one.period_count))
     for one in wide:
         is_part = least.period_count % one.period_count == 0

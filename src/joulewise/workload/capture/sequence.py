@@ -18,12 +18,13 @@ from joulewise.workload.capture.intervals import (
     nanoseconds,
 )
 from joulewise.workload.capture.iteration import Iteration
+from joulewise.workload.capture.kernel_traits import is_product_name
 from joulewise.workload.capture.keys import plain_signature
 from joulewise.workload.capture.passes import is_communication, pass_of_signature
 from joulewise.workload.capture.passes import passes_of_launches as passes_of
 from joulewise.workload.capture.regions import Composition, composition_of
 from joulewise.workload.capture.units import Gap, Unit, gaps_of, listed_units, units_of
-from joulewise.workload.capture.works import KernelUse
+from joulewise.workload.capture.uses import KernelUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,12 +85,14 @@ def sequence_of(trace: ProfilerTrace, kernels: IntColumn, iteration: Iteration) 
         start_ns = np.array([unit.start_ns for unit in units], dtype=np.int64)
         end_ns = np.array([unit.end_ns for unit in units], dtype=np.int64)
         duration_ns = units[-1].end_ns
+    products = {one for one, signature in signatures.items() if is_product_name(signature.name)}
     named = {one: pass_of_signature(signature) for one, signature in signatures.items()}
     return LaunchSequence(
         kernels=own_kernels,
         passes=passes_of(
             [trace.passes[launch] for launch in own.tolist()],
             [named[kernel] for kernel in own_kernels],
+            [kernel in products for kernel in own_kernels],
         ),
         streams=tuple(trace.stream[own].tolist()),
         is_graph_launch=tuple(trace.is_graph_launch[own].tolist()),
@@ -115,17 +118,16 @@ def sequence_of(trace: ProfilerTrace, kernels: IntColumn, iteration: Iteration) 
 
 def kernel_uses(sequence: LaunchSequence) -> dict[int, KernelUse]:
     """Every kernel with the sum of its launches' durations, in order of first launch."""
-    times: dict[int, int] = dict.fromkeys(sequence.signatures, 0)
-    counts: dict[int, int] = dict.fromkeys(sequence.signatures, 0)
+    times: dict[int, list[int]] = {kernel: [] for kernel in sequence.signatures}
     for kernel, duration_ns in zip(sequence.kernels, sequence.durations_ns.tolist(), strict=True):
-        times[kernel] += duration_ns
-        counts[kernel] += 1
+        times[kernel].append(duration_ns)
     return {
         kernel: KernelUse(
             signature=signature,
             measured=sequence.measured.get(kernel),
-            launch_count=counts[kernel],
-            time_s=times[kernel] / NS_PER_S,
+            launch_count=len(times[kernel]),
+            time_s=sum(times[kernel]) / NS_PER_S,
+            durations_s=tuple(time / NS_PER_S for time in times[kernel]),
         )
         for kernel, signature in sequence.signatures.items()
     }

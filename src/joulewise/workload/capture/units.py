@@ -9,11 +9,12 @@ from joulewise.workload.capture.intervals import IntColumn, Nanoseconds, Positio
 
 # Overlap that only comes of how a kernel's end and the next one's beginning are taken: less than
 # a microsecond or a fiftieth of the shorter kernel. Kernels of one stream run in order, and the
-# next one's prologue may begin early (programmatic dependent launch).
+# next one's prologue may begin early (programmatic dependent launch): up to half of the shorter
+# kernel. All three are assumed.
 _TAIL_NS = 1_000
 _TAIL_RATIO = 0.02
 _PROLOGUE_RATIO = 0.5
-# Gaps shorter than this wait for others until they make one together.
+# Gaps shorter than this wait for others until they make one together; assumed.
 _LEAST_GAP_NS = 1_000
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from joulewise.domain.gpu_peaks import GpuPeaks
-from joulewise.domain.trace import KernelSignature, MeasuredWork, OpInput
+from joulewise.domain.trace import OpInput
 from joulewise.domain.workload import Dtype, KernelKind
+from joulewise.workload.capture.alike import taken_over
 from joulewise.workload.capture.collectives import collective_work
 from joulewise.workload.capture.fitting import RawWork, is_possible, reference_peaks
 from joulewise.workload.capture.kernel_traits import (
@@ -17,32 +18,21 @@ from joulewise.workload.capture.kernel_traits import (
     product_format,
 )
 from joulewise.workload.capture.ops.answer import OpWork
-from joulewise.workload.capture.ops.formulas import op_work
+from joulewise.workload.capture.ops.formulas import MOST_BYTES, MOST_FLOP_COUNT, op_work
 from joulewise.workload.capture.passes import is_communication
+from joulewise.workload.capture.uses import KernelUse
 
 # Shares of the peaks that work is estimated with where nothing else is known; assumed: matrix
-# kernels compute, all others stream, at rates that such kernels commonly reach.
+# kernels compute, all others stream, at rates that such kernels commonly reach, and others do
+# one FLOP for a number of FP32 that they move.
 _ESTIMATED_COMPUTE_RATIO = 0.6
 _ESTIMATED_GEMM_MEMORY_RATIO = 0.3
 _ESTIMATED_MEMORY_RATIO = 0.8
 _BYTES_OF_A_FLOP = 4.0
+# Kernels that take so much of the longest one's time may do the same product; assumed.
+_ALIKE_TIME_RATIO = 0.25
 
 _Family = tuple[str, tuple[OpInput, ...]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelUse:
-    """A kernel of the iteration: how often it ran, and how long altogether."""
-
-    signature: KernelSignature
-    measured: MeasuredWork | None
-    launch_count: int
-    time_s: float
-
-    @property
-    def mean_s(self) -> float:
-        """Duration of one launch."""
-        return self.time_s / self.launch_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +48,10 @@ def raw_works(uses: Mapping[int, KernelUse], peaks: GpuPeaks | None) -> RawWorks
 
     What the profiler counted wins; then come formulas of the operation and its shapes. An
     operation that launches several kernels shares its work among them: FLOPs of matrix products
-    belong to the kernels that multiply, everything else is shared by time. What is left is
-    estimated from the duration, and so is what no GPU of these peaks could do in that time.
+    belong to the kernels that multiply, everything else is shared by time. A kernel without an
+    operation does what launches of it with one do in the same time, see `taken_over`. What is
+    left is estimated from the duration, and so is what no GPU of these peaks could do in that
+    time.
     """
     works, complaints = _of_operations(uses)
     for kernel, use in uses.items():
@@ -69,7 +61,8 @@ def raw_works(uses: Mapping[int, KernelUse], peaks: GpuPeaks | None) -> RawWorks
         if known is not None and not is_possible(known, use.mean_s, peaks):
             known = None
         known = _counted(use, known)
-        works[kernel] = known if known is not None and _is_any(known) else _estimated(use, peaks)
+        works[kernel] = known if known is not None and _is_work(known) else _estimated(use, peaks)
+    works.update(taken_over(uses, works))
     return RawWorks(works=works, complaints=complaints)
 
 
@@ -92,9 +85,13 @@ def _of_operations(
     return works, tuple(complaints)
 
 
-def _is_any(raw: RawWork) -> bool:
-    """Whether there is work at all, as every kernel must have; tensors may be empty."""
-    return raw.kind is KernelKind.COLLECTIVE or raw.flop_count + raw.traffic_bytes >= 1.0
+def _is_work(raw: RawWork) -> bool:
+    """Whether there is work at all, as every kernel must have, and not more than there can be.
+
+    Tensors may be empty, counts and metadata may be nonsense.
+    """
+    is_any = raw.kind is KernelKind.COLLECTIVE or raw.flop_count + raw.traffic_bytes >= 1.0
+    return is_any and raw.flop_count <= MOST_FLOP_COUNT and raw.traffic_bytes <= MOST_BYTES
 
 
 def _counted(use: KernelUse, known: RawWork | None) -> RawWork | None:
@@ -154,14 +151,17 @@ def _multiplying(work: OpWork, uses: Mapping[int, KernelUse]) -> dict[int, float
 
 
 def _is_alike(use: KernelUse, longest: KernelUse) -> bool:
-    """Whether a kernel may do the whole product too; assumed: if it takes a quarter as long."""
-    return use.mean_s >= longest.mean_s / 4
+    """Whether a kernel may do the whole product too."""
+    return use.mean_s >= _ALIKE_TIME_RATIO * longest.mean_s
 
 
 def _by_time(
     total: float, uses: Mapping[int, KernelUse], kernels: Sequence[int]
 ) -> dict[int, float]:
-    """What calls do altogether, per launch of each kernel, by its share of the time."""
+    """What calls do altogether, per launch of each kernel, by its share of the time.
+
+    Each call is taken to launch all of the kernels, or those of one name several times.
+    """
     time_s = sum(uses[kernel].time_s for kernel in kernels)
     calls = max(uses[kernel].launch_count for kernel in kernels)
     if not time_s:
@@ -170,7 +170,8 @@ def _by_time(
 
 
 def _streamed(work: OpWork, uses: Mapping[int, KernelUse]) -> dict[int, RawWork]:
-    shares = _by_time(1.0, uses, list(uses))
+    # Kernels that take turns for calls of one shape do the whole of it each.
+    shares = dict.fromkeys(uses, 1.0) if work.is_one_kernel else _by_time(1.0, uses, list(uses))
     dtype = Dtype.FP64 if _is_double(uses) else Dtype.FP32
     return {
         kernel: RawWork(

@@ -210,7 +210,7 @@ def _model_count(share: Share) -> float:
 def _eager_product(share: Share, kernel: str, family: Family) -> KernelShape:
     """One batched product of scores, queries (or outputs) and keys (or values): one is written."""
     count = 2.0 * score_count(share) * share.model.head_width_count
-    flops = FlopCounts(executed_count=count, matrix_count=count, model_count=_model_count(share))
+    flops = FlopCounts(executed_count=count, model_count=_model_count(share))
     elements = score_count(share) + share.token_count * (share.query_count + share.key_count)
     traffic_bytes = share.formats.element_bytes * elements
     return product(kernel, family, share.formats.attention, flops, traffic_bytes)
@@ -227,7 +227,6 @@ def _flash_product(share: Share, kernel: str, family: Family, traffic_bytes: flo
         share.formats.attention,
         FlopCounts(
             executed_count=run * 2.0 * pairs * share.query_count,
-            matrix_count=run * _model_count(share),
             model_count=needed * _model_count(share),
         ),
         traffic_bytes,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from joulewise.domain.errors import InputError
 from joulewise.domain.passes import Pass
 from joulewise.domain.workload import KernelKind
+from joulewise.workload.transformer.bounds import largest_part
 from joulewise.workload.transformer.collectives import (
     DDP_BUCKET_BYTES,
     ZERO_BUCKET_COUNT,
@@ -82,7 +83,7 @@ def iteration_of(share: Share) -> Iteration:
     Raises InputError where it has more launches than a workload may have.
     """
     setup = share.setup
-    _refuse_too_many(_layer_launch_count(share) * setup.micro_batch_count)
+    _refuse_too_many_passes(share, _layer_launch_count(share))
     forward = tuple(_forward(share))
     backward = tuple(_backward(share)) if setup.has_backward else ()
     end = tuple(_training_end(share)) if setup.has_backward else ()
@@ -97,7 +98,8 @@ def iteration_of(share: Share) -> Iteration:
         micro_batch_count=setup.micro_batch_count,
         forward_first_count=min(setup.micro_batch_count, later_stages),
     )
-    _refuse_too_many(iteration.launch_count)
+    _refuse_too_many_of_weights(share, len(end))
+    _refuse_too_many_passes(share, len(forward) + len(backward), len(end))
     return iteration
 
 
@@ -108,12 +110,25 @@ def _layer_launch_count(share: Share) -> int:
     return share.layer_count * (forward + backward)
 
 
-def _refuse_too_many(launch_count: int) -> None:
+def _refuse_too_many_passes(share: Share, each_count: int, end_count: int = 0) -> None:
+    """Refuse more launches of micro-batches than an iteration may have."""
+    launch_count = share.setup.micro_batch_count * each_count + end_count
     if launch_count > MOST_LAUNCHES:
         raise InputError(
             f"the iteration has {launch_count} launches or more, and may have {MOST_LAUNCHES}",
-            field="micro",
+            field="layers" if each_count > MOST_LAUNCHES else "micro",
             hint="Build fewer micro-batches or layers: their launches repeat anyway.",
+        )
+
+
+def _refuse_too_many_of_weights(share: Share, launch_count: int) -> None:
+    """Refuse more launches that exchange or update weights than an iteration may have."""
+    if launch_count > MOST_LAUNCHES:
+        raise InputError(
+            f"{weights_of(share).trained_count} parameters on one GPU take {launch_count} launches "
+            f"to exchange or update, and an iteration may have {MOST_LAUNCHES}",
+            field=largest_part(share.model),
+            hint="Build a smaller model, or split it: tp, pp.",
         )
 
 
@@ -162,7 +177,7 @@ def _training_end(share: Share) -> Iterator[KernelShape]:
     shared = shared_embedding_count(share)
     if shared and share.is_fully_trained:
         yield all_reduce("all_reduce_shared_embedding", share, shared, 2)
-    _refuse_too_many(optimizer_launch_count(share))
+    _refuse_too_many_of_weights(share, optimizer_launch_count(share))
     update = optimizer_launches(share)
     yield from update
     if update and share.setup.zero_stage in (_REDUCED, _GRADIENTS_SPLIT):
@@ -209,7 +224,7 @@ def _gradient_buckets(share: Share) -> Iterator[KernelShape]:
     else:
         number = math.ceil(count / ZERO_BUCKET_COUNT)
         shape = reduce_scatter("reduce_scatter_gradients", share, count / number, _degree(share))
-    _refuse_too_many(number)
+    _refuse_too_many_of_weights(share, number)
     yield from itertools.repeat(shape, number)
 
 
@@ -219,7 +234,7 @@ def _weight_buckets(share: Share) -> Iterator[KernelShape]:
     if _degree(share) > 1:
         number = math.ceil(count / ZERO_BUCKET_COUNT)
         shape = all_gather("all_gather_weights", share, count / number, _degree(share))
-        _refuse_too_many(number)
+        _refuse_too_many_of_weights(share, number)
         yield from itertools.repeat(shape, number)
 
 

@@ -1,15 +1,6 @@
 """Collectives between the GPUs of a job: time on the link, and what they do in local memory.
 
-A ring of n GPUs moves each of S bytes past n - 1 links (Thakur et al. 2005, Optimization of
-Collective Communication Operations in MPICH; NCCL's ring algorithm). Per GPU, with
-c = (n - 1)/n:
-
-| collective | on the link | in local memory | sums |
-| --- | --- | --- | --- |
-| all-gather | c S | c S sent from, c S received into memory: 2 c S | 0 |
-| reduce-scatter | c S | received, read again, and added to an own copy: 3 c S | c S / element |
-| all-reduce | 2 c S | a reduce-scatter and an all-gather: 5 c S | c S / element |
-| send or receive | S | S | 0 |
+What each of them moves for a byte is in `joulewise.domain.collectives`, here for S bytes.
 
 S is the whole: what all GPUs hold together after an all-gather, what each holds before the
 others. Time on the link is bytes by bandwidth; latency is left out. Launches are serial: a real
@@ -18,9 +9,8 @@ job hides part of this time behind its products, so what is built here is a job 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.collectives import Exchange, Exchanged, ring_exchange
 from joulewise.domain.passes import Pass
 from joulewise.domain.workload import KernelKind
 from joulewise.workload.transformer.efficiency import Family
@@ -37,40 +27,25 @@ DDP_BUCKET_BYTES = 25 * 2**20
 ZERO_BUCKET_COUNT = 500_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
-    """How often each byte of a collective passes the link and the local memory."""
-
-    link_ratio: float
-    traffic_ratio: float
-    sum_ratio: float
-
-
 def all_gather(kernel: str, share: Share, whole_count: float, gpu_count: int) -> KernelShape:
     """Everybody gets the parts of all; `whole_count` elements then."""
-    part = (gpu_count - 1) / gpu_count
-    exchange = Exchange(link_ratio=part, traffic_ratio=2 * part, sum_ratio=0)
-    return _collective(kernel, share, whole_count, exchange)
+    return _collective(kernel, share, whole_count, ring_exchange(Exchanged.ALL_GATHER, gpu_count))
 
 
 def reduce_scatter(kernel: str, share: Share, whole_count: float, gpu_count: int) -> KernelShape:
     """Everybody gets one part of the sum; each has `whole_count` elements before."""
-    part = (gpu_count - 1) / gpu_count
-    exchange = Exchange(link_ratio=part, traffic_ratio=3 * part, sum_ratio=part)
+    exchange = ring_exchange(Exchanged.REDUCE_SCATTER, gpu_count)
     return _collective(kernel, share, whole_count, exchange)
 
 
 def all_reduce(kernel: str, share: Share, whole_count: float, gpu_count: int) -> KernelShape:
     """Everybody gets the sum of `whole_count` elements."""
-    part = (gpu_count - 1) / gpu_count
-    exchange = Exchange(link_ratio=2 * part, traffic_ratio=5 * part, sum_ratio=part)
-    return _collective(kernel, share, whole_count, exchange)
+    return _collective(kernel, share, whole_count, ring_exchange(Exchanged.ALL_REDUCE, gpu_count))
 
 
 def point_to_point(kernel: str, share: Share, whole_count: float) -> KernelShape:
     """One GPU sends `whole_count` elements to another, or gets them."""
-    exchange = Exchange(link_ratio=1, traffic_ratio=1, sum_ratio=0)
-    return _collective(kernel, share, whole_count, exchange)
+    return _collective(kernel, share, whole_count, ring_exchange(Exchanged.POINT_TO_POINT, 2))
 
 
 def link_bytes_per_s(setup: TrainingSetup) -> float:

@@ -3,7 +3,8 @@
 A residual sum and the norm behind it are one kernel, as fused training stacks have it. With
 tensor parallelism, normalised rows are gathered before a split product and its sums scattered
 behind it; backward does the same the other way round and gathers the product's input once more
-for its weight gradient (Korthikanti et al., arXiv 2205.05198, section 4.2.2).
+for its weight gradient, unless the weights are frozen (Korthikanti et al., arXiv 2205.05198,
+section 4.2.2).
 """
 
 from __future__ import annotations
@@ -132,16 +133,23 @@ def _gradients(share: Share, again: Iterable[KernelShape]) -> Iterator[KernelSha
         yield norm_gradient(share)
 
 
+def gathered_again(share: Share) -> tuple[KernelShape, ...]:
+    """The input of a split product, for its weight gradient; frozen weights have none.
+
+    Adapters see the rows of their own GPU, which need no gathering.
+    """
+    return gathered(share) if share.is_fully_trained else ()
+
+
 def _feedforward_gradients(share: Share) -> Iterator[KernelShape]:
-    if share.is_fully_trained:
-        yield from gathered(share)
+    yield from gathered_again(share)
     yield from feedforward_backward(share)
     yield from scattered(share)
 
 
 def _attention_gradients(share: Share, again: Iterable[KernelShape]) -> Iterator[KernelShape]:
     yield from again
-    yield from gathered(share)
+    yield from gathered_again(share)
     yield from attention_backward(share)
     yield from scattered(share)
 

@@ -10,7 +10,13 @@ from joulewise.workload.transformer.feedforward import (
     activation_gradient_operation_count,
     activation_operation_count,
 )
-from joulewise.workload.transformer.kernels import gathered, norm, norm_gradient, scattered
+from joulewise.workload.transformer.kernels import (
+    gathered,
+    gathered_again,
+    norm,
+    norm_gradient,
+    scattered,
+)
 from joulewise.workload.transformer.model import Head
 from joulewise.workload.transformer.parallel import Share
 from joulewise.workload.transformer.shapes import KernelShape, Linear, in_backward, stream
@@ -83,6 +89,7 @@ def head_forward(share: Share) -> Iterator[KernelShape]:
 def head_backward(share: Share) -> Iterator[KernelShape]:
     """From the loss, whose kernel leaves the gradient of the logits, to the last layer."""
     if share.model.head is not Head.NONE:
+        yield from gathered_again(share)
         yield from _logits_linear(share).backward()
         yield from scattered(share)
     if share.model.head is Head.MASKED_LANGUAGE_MODEL:

@@ -37,9 +37,14 @@ _STATE_COUNT = {Optimizer.ADAMW: 3, Optimizer.SGD: 1}
 
 
 def own_parameter_count(share: Share) -> float:
-    """Parameters that this GPU updates: with ZeRO, its part of those that its rank trains."""
+    """Parameters that this GPU updates: with ZeRO, its part of those that its rank trains.
+
+    That is one at least, as parts are padded to one size.
+    """
     trained = weights_of(share).trained_count
-    return trained / share.setup.data_parallel_count if share.setup.zero_stage else trained
+    if not share.setup.zero_stage:
+        return trained
+    return max(1.0, trained / share.setup.data_parallel_count)
 
 
 def optimizer_bytes_per_parameter(share: Share) -> int:

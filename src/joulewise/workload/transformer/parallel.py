@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 from joulewise.domain.errors import InputError
+from joulewise.workload.transformer.bounds import check_gap
 from joulewise.workload.transformer.model import TransformerModel
 from joulewise.workload.transformer.setup import TrainingSetup
 from joulewise.workload.transformer.shapes import Formats, formats_of
@@ -110,6 +111,7 @@ def job_gpu_count(setup: TrainingSetup) -> int:
 def check_setup(model: TransformerModel, setup: TrainingSetup) -> None:
     """Raise InputError naming the option that does not fit the model or the others."""
     _check_counts(setup)
+    _check_adapters(model, setup)
     _check_degrees(model, setup)
     _check_sequence(model, setup)
     if not 0 <= setup.zero_stage <= HIGHEST_ZERO_STAGE:
@@ -142,24 +144,36 @@ def _check_counts(setup: TrainingSetup) -> None:
                 field=option,
                 hint="One sequence on one GPU is batch=1 with degrees of 1.",
             )
-    if setup.lora_rank_count < 0:
-        raise InputError(
-            f"the rank of adapters cannot be {setup.lora_rank_count}",
-            field="lora",
-            hint="Leave it out, or give 0, to train all weights.",
-        )
     if not (math.isfinite(setup.gap_s) and setup.gap_s >= 0):
         raise InputError(
             f"a gap cannot last {setup.gap_s:g} s",
             field="gap_ms",
             hint="Give the time per iteration in which no kernel runs, or 0.",
         )
+    check_gap(setup.gap_s)
     link = setup.link_bytes_per_s
     if link is not None and not (math.isfinite(link) and link > 0):
         raise InputError(
             f"a link cannot carry {link:g} bytes/s",
             field="link_gb_per_s",
             hint="Give what one GPU sends in one direction: 300 for NVLink of an A100.",
+        )
+
+
+def _check_adapters(model: TransformerModel, setup: TrainingSetup) -> None:
+    rank = setup.lora_rank_count
+    if rank < 0:
+        raise InputError(
+            f"the rank of adapters cannot be {rank}",
+            field="lora",
+            hint="Leave it out, or give 0, to train all weights.",
+        )
+    if rank > model.hidden_count:
+        raise InputError(
+            f"adapters of rank {rank} are larger than the matrices of {model.name}, whose hidden "
+            f"size is {model.hidden_count}",
+            field="lora",
+            hint="Ranks of 4 to 64 are common; 0 trains all weights.",
         )
 
 

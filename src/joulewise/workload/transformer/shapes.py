@@ -1,14 +1,14 @@
 """What one launch of a transformer's kernel computes and moves, before any device is known.
 
 Every operand is read once and every result written once, at the size of its number format;
-where a kernel moves more or less than that, its builder says so. FLOPs are counted three ways:
+where a kernel moves more or less than that, its builder says so. FLOPs are counted two ways:
 
 * `flop_count`: what the kernel executes. A causal flash kernel leaves out what lies above the
   diagonal, about half.
-* `matrix_flop_count`: multiplications and additions of matrix products as the literature and
-  PyTorch's FlopCounterMode count them, attention in full, causal or not; 0 for other kernels.
-* `model_flop_count`: those of them that the model's arithmetic takes; what is computed a second
-  time, by flash attention's backward kernel or by recomputation, is left out.
+* `model_flop_count`: multiplications and additions of matrix products that the model's arithmetic
+  takes as the literature and PyTorch's FlopCounterMode count them, attention in full, causal or
+  not; what is computed a second time, by flash attention's backward kernel or by recomputation,
+  is left out. 0 for kernels that are no matrix product.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ class KernelShape:
     pass_: Pass
     flop_count: float
     traffic_bytes: float
-    matrix_flop_count: float = 0.0
     model_flop_count: float = 0.0
     operation_count_per_element: float | None = None
     wait_s: float = 0.0
@@ -105,10 +104,9 @@ def stream(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlopCounts:
-    """FLOPs of one matrix product, counted the three ways that the module names."""
+    """FLOPs of one matrix product, counted the two ways that the module names."""
 
     executed_count: float
-    matrix_count: float
     model_count: float
 
 
@@ -124,7 +122,6 @@ def product(
         pass_=Pass.FORWARD,
         flop_count=flops.executed_count,
         traffic_bytes=traffic_bytes,
-        matrix_flop_count=flops.matrix_count,
         model_flop_count=flops.model_count,
     )
 
@@ -200,7 +197,7 @@ class Linear:
 
     def _product(self, suffix: str, family: Family, traffic_bytes: float) -> KernelShape:
         count = 2.0 * self.row_count * self.input_count * self.output_count
-        flops = FlopCounts(executed_count=count, matrix_count=count, model_count=count)
+        flops = FlopCounts(executed_count=count, model_count=count)
         kernel = f"gemm_{self.name}{suffix}"
         return product(kernel, family, self.formats.matrix, flops, traffic_bytes)
 

@@ -25,11 +25,20 @@ _LONGEST_HEADING_COUNT = 300
 _LONGEST_NUMBER_COUNT = 60
 # Both profilers begin a line that is no row of the table so: ==PROF==, ==WARNING==.
 _MESSAGE = "=="
-_NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.\d*)?(?:[eE][+-]?\d{1,2})?")
+_NUMBER = re.compile(
+    r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?"
+)
+# What somebody meant as a number: other locales, other digits.
+_LIKE_NUMBER = re.compile(r"[+-]?[\d.,'\u2019\s]*\d[\d.,'\u2019\s]*")
+# The Greek letter looks like the sign for micro.
+_MICRO, _GREEK_MU = "\u00b5", "\u03bc"
 _HEADING = re.compile(r"(?P<name>.*?)\s*(?:\((?P<unit>[^()]*)\)|\[(?P<bracket>[^\[\]]*)\])?")
+_LOCALE_HINT = "Export the table again with LC_ALL=C: commas may part thousands only."
 _NS_PER_UNIT = {
     **dict.fromkeys(("ns", "nsec", "nsecond", "nanosecond"), 1),
-    **dict.fromkeys(("us", "usec", "usecond", "microsecond", "µs"), 10**3),
+    **dict.fromkeys(
+        ("us", "usec", "usecond", "microsecond", f"{_MICRO}s", f"{_MICRO}second"), 10**3
+    ),
     **dict.fromkeys(("ms", "msec", "msecond", "millisecond"), 10**6),
     **dict.fromkeys(("s", "sec", "second"), 10**9),
 }
@@ -127,11 +136,24 @@ def read_report(
 
 
 def number(text: str) -> Decimal | None:
-    """A number, `1,234.5` too; `None` for what is none, `n/a` and `nan` among it."""
+    """A number, `1,234.5` too; `None` for what is none, `n/a` and `nan` among it.
+
+    Commas part thousands only: `600,5` is no number.
+    """
     text = text.strip()
     if len(text) > _LONGEST_NUMBER_COUNT or not _NUMBER.fullmatch(text):
         return None
     return Decimal(text.replace(",", ""))
+
+
+def require_plain_number(cell: Cell) -> None:
+    """Let through what is a number, and what is not meant as one, such as `n/a`.
+
+    Raises:
+        InputError: it is a number of another locale, such as `600,5`.
+    """
+    if number(cell.text) is None and _LIKE_NUMBER.fullmatch(cell.text[:_LONGEST_NUMBER_COUNT]):
+        raise cell.error(f"{cell.text[:40]!r} is not a number here", hint=_LOCALE_HINT)
 
 
 def whole_ns(cell: Cell, unit: str, *, longest_ns: int = LONGEST_LAUNCH_NS) -> int:
@@ -140,14 +162,14 @@ def whole_ns(cell: Cell, unit: str, *, longest_ns: int = LONGEST_LAUNCH_NS) -> i
     Raises:
         InputError: it is no number, negative, longer than `longest_ns`, or its unit is not known.
     """
-    ratio = _NS_PER_UNIT.get(unit.strip().lower())
+    ratio = _NS_PER_UNIT.get(unit.strip().replace(_GREEK_MU, _MICRO).lower())
     if ratio is None:
         raise cell.error(
             f"the unit {unit.strip()!r} of a time is not known", hint="Write ns, us, ms or s."
         )
     value = number(cell.text)
     if value is None:
-        raise cell.error(f"{cell.text[:40]!r} is not a number", hint="Export the table again.")
+        raise cell.error(f"{cell.text[:40]!r} is not a number", hint=_LOCALE_HINT)
     if value < 0:
         raise cell.error(f"the time {cell.text[:40]} is negative", hint="Export the table again.")
     if value * ratio > longest_ns:
@@ -167,7 +189,7 @@ def whole_number(cell: Cell, *, most: int) -> int:
     if value is None or value != int(value) or not 0 <= value <= most:
         raise cell.error(
             f"{cell.text[:40]!r} is not a whole number from 0 to {most}",
-            hint="Export the table again.",
+            hint=_LOCALE_HINT,
         )
     return int(value)
 

@@ -17,7 +17,7 @@ from joulewise.store.files import file_error
 _GZIP_MAGIC = b"\x1f\x8b"
 # Profiles shrink 10- to 60-fold. What grows more than this, and to more than that, is no profile.
 _MOST_GROWTH = 200
-_FREE_BYTE_COUNT = 256 * 2**20
+_FREE_BYTE_COUNT = 64 * 2**20
 _WHAT = "reading"
 _PACK_ANEW = "Copy the file again, or unpack it with gunzip to see what is left of it."
 

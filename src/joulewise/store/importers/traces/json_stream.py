@@ -33,6 +33,9 @@ _CUTS_BEFORE_END = (0, 1 / 256, 1 / 16, 1 / 4)
 # Near the end of what was read an event may be cut off; there the next block comes first.
 _STOPS_BEFORE_END = 1 / 16
 _MOST_BRACES_COUNT = 10_000
+# Objects that a piece may hold, where events are tiny: real ones take hundreds of bytes. Each
+# becomes a few hundred bytes in memory.
+_MOST_OBJECTS_COUNT = 400_000
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _GIVE = "Give the trace that torch.profiler's export_chrome_trace wrote."
 
@@ -123,6 +126,10 @@ class EventStream(Generic[Event]):
     def _keys(self, cursor: JsonCursor, place: str) -> None:
         while cursor.take(","):
             key = self._key(cursor, place)
+            if key == _EVENTS:
+                raise InputError(
+                    f"the file has {_EVENTS} twice", file=self._source.file, field=key, hint=_GIVE
+                )
             self._keep(key, cursor.value(place))
         self._close(cursor, place)
 
@@ -153,8 +160,8 @@ class EventStream(Generic[Event]):
     def _listed(self, buffer: bytes) -> Iterator[list[Event]]:
         """Events up to the end of their list; `buffer` begins with the first of them."""
         while True:
-            block = self._source.read(self._block_byte_count)
-            buffer += block
+            if len(buffer) < self._block_byte_count:
+                buffer += self._source.read(self._block_byte_count)
             found = self._piece(buffer)
             if found is not None:
                 events, end = found
@@ -173,8 +180,9 @@ class EventStream(Generic[Event]):
     def _piece(self, buffer: bytes) -> tuple[list[Event], int] | None:
         """As many events as a compiled parser takes at once, and where they end."""
         last = None
+        length = _length_of_objects(buffer)
         for part in _CUTS_BEFORE_END:
-            cut = _cut_before(buffer, len(buffer) - int(part * self._block_byte_count))
+            cut = _cut_before(buffer, length - int(part * min(self._block_byte_count, length)))
             if cut is None or cut == last:
                 continue
             events = self._decoded(b"".join((b"[", memoryview(buffer)[: cut[0]], b"]")))
@@ -222,9 +230,11 @@ class EventStream(Generic[Event]):
 
     def _one_by_one(self, cursor: JsonCursor) -> list[Event]:
         """Most events of what was read, one at least; stops before the end of the list."""
-        character_count = cursor.left_count()
+        byte_count = cursor.left_count()
         events: list[Event] = []
-        while cursor.peek() != "]":
+        while len(events) < _MOST_OBJECTS_COUNT:
+            if cursor.peek() == "]":
+                raise self._unexpected(cursor, self._place())
             value = cursor.value(self._place())
             self.event_count += 1
             made = self._made(cursor.written(), self.event_count)
@@ -232,7 +242,7 @@ class EventStream(Generic[Event]):
             if not cursor.take(","):
                 self._expect_end(cursor)
                 break
-            if cursor.left_count() < character_count * _STOPS_BEFORE_END:
+            if cursor.left_count() < byte_count * _STOPS_BEFORE_END:
                 break
         return events
 
@@ -253,6 +263,14 @@ class EventStream(Generic[Event]):
 
     def _place(self) -> str:
         return f"after event {self.event_count}" if self.event_count else "before the first event"
+
+
+def _length_of_objects(buffer: bytes) -> int:
+    """So much of it as holds no more objects than a piece may, about."""
+    object_count = buffer.count(b"{")
+    if object_count <= _MOST_OBJECTS_COUNT:
+        return len(buffer)
+    return len(buffer) * _MOST_OBJECTS_COUNT // object_count
 
 
 def _cut_before(buffer: bytes, end: int) -> tuple[int, int] | None:

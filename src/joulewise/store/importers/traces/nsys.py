@@ -13,11 +13,10 @@ from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError
 from joulewise.domain.passes import Pass
 from joulewise.domain.trace import KernelSignature, ProfilerTrace, TracedGpu, TracedStep
-from joulewise.store.files import file_error
+from joulewise.store.importers.traces.file_kinds import Profiler, refuse_other_profiler
 from joulewise.store.importers.traces.launch_totals import NS_PER_S, kernel_totals
 from joulewise.store.importers.traces.nsys_csv import read_nsys_csv
 from joulewise.store.importers.traces.nsys_database import (
-    SQLITE_MAGIC,
     NsysDatabase,
     opened_database,
 )
@@ -40,8 +39,6 @@ from joulewise.store.importers.traces.nsys_links import (
 from joulewise.store.importers.traces.nsys_marks import Mark
 from joulewise.store.importers.traces.nsys_ranges import read_ranges
 
-_HEAD_BYTES = 4096
-_GZIP_MAGIC = b"\x1f\x8b"
 _META = "META_DATA_EXPORT"
 _DIAGNOSTICS = "DIAGNOSTIC_EVENT"
 _NSYS_TABLES = ("StringIds", _META, "TARGET_INFO_SYSTEM_ENV", "NVTX_EVENTS")
@@ -62,34 +59,10 @@ def read_nsys(path: Path) -> ProfilerTrace:
         InputError: anything wrong with the file, another file, or no kernel in it; names the
             table's row and column.
     """
-    file = str(path)
-    head = _head(path)
-    if head.startswith(SQLITE_MAGIC):
+    if refuse_other_profiler(path, Profiler.NSYS):
         with opened_database(path) as database:
             return _read_export(database)
-    if not head:
-        raise InputError("the file is empty", file=file, hint="Export it again.")
-    if head.startswith(_GZIP_MAGIC) or head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
-        raise InputError(
-            "this looks like a trace of PyTorch's profiler, not a file of Nsight Systems",
-            file=file,
-            hint=f"Run joulewise import kineto {path.name}",
-        )
-    if b"\0" in head:
-        raise InputError(
-            "this is not an export but a binary file",
-            file=file,
-            hint=f"Export it: nsys export --type sqlite {path.name}",
-        )
     return read_nsys_csv(path)
-
-
-def _head(path: Path) -> bytes:
-    try:
-        with path.open("rb") as opened:
-            return opened.read(_HEAD_BYTES)
-    except (OSError, ValueError) as error:
-        raise file_error(error, path, doing="read") from error
 
 
 def _read_export(database: NsysDatabase) -> ProfilerTrace:

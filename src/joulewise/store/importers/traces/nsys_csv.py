@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,16 +18,19 @@ from joulewise.store.importers.traces.csv_report import (
     number,
     open_text,
     read_report,
+    require_plain_number,
     whole_ns,
     whole_number,
 )
 from joulewise.store.importers.traces.launch_totals import (
     LONGEST_LAUNCH_NS,
     MOST_LAUNCHES_COUNT,
+    MOST_LISTED_COUNT,
     NS_PER_S,
     kernel_name,
     kernel_totals,
     longest_first,
+    refuse_long_span,
     too_many_launches,
 )
 
@@ -34,7 +38,7 @@ _COUNTS = ("instances", "calls", "count")
 _NAMES = ("name", "operation")
 _TRACE_COLUMNS = frozenset({"start", "duration", "grdx", "strm", "name"})
 _MEMORY_OPERATION = "[CUDA mem"
-_GPU = re.compile(r"(?P<name>.{0,200}?) ?\((?P<gpu>\d{1,6})\)")
+_GPU = re.compile(r"(?P<name>.{0,200}?) ?\((?P<gpu>[0-9]{1,6})\)")
 _MOST_STREAM = 2**62
 _MOST_EXTENT = 2**31
 _MOST_REGISTERS_COUNT = 2**16
@@ -80,7 +84,7 @@ class _Sums:
 def _summed(report: Report) -> ProfilerTrace:
     sums, name_column = _Sums(), report.names[-1]
     count_column = next(name for name in _COUNTS if name in report.names)
-    unit, left_count = report.units["total time"] or "ns", MOST_LAUNCHES_COUNT
+    unit, left_count = report.units["total time"] or "ns", MOST_LISTED_COUNT
     for row in report.rows:
         name = kernel_name(row.text(name_column), report.file, row.row, name_column)
         if not _is_kernel(row, name):
@@ -90,7 +94,7 @@ def _summed(report: Report) -> ProfilerTrace:
         time_ns = whole_ns(row.cell("total time"), unit, longest_ns=longest_ns)
         left_count -= count
         if left_count < 0:
-            raise too_many_launches(report.file)
+            raise too_many_launches(report.file, MOST_LISTED_COUNT)
         if count:
             grid, block = _extent_text(row, "gridxyz"), _extent_text(row, "blockxyz")
             sums.signatures.append(KernelSignature(name=name, grid=grid, block=block))
@@ -138,11 +142,11 @@ class _Launches:
     """Launches in the order of the table; times are in nanoseconds."""
 
     signatures: dict[KernelSignature, int] = field(default_factory=dict)
-    signature_index: list[int] = field(default_factory=list)
-    start: list[int] = field(default_factory=list)
-    duration: list[int] = field(default_factory=list)
-    gpu: list[int] = field(default_factory=list)
-    stream: list[int] = field(default_factory=list)
+    signature_index: array[int] = field(default_factory=lambda: array("q"))
+    start: array[int] = field(default_factory=lambda: array("q"))
+    duration: array[int] = field(default_factory=lambda: array("q"))
+    gpu: array[int] = field(default_factory=lambda: array("q"))
+    stream: array[int] = field(default_factory=lambda: array("q"))
     gpu_names: dict[int, str | None] = field(default_factory=dict)
 
 
@@ -165,6 +169,7 @@ def _traced(report: Report) -> ProfilerTrace:
         launches.gpu.append(_gpu(row, launches.gpu_names))
     if not launches.start:
         raise _no_kernels(report.file)
+    refuse_long_span(launches.start, report.file, "start")
     return _by_start(launches, report.file)
 
 
@@ -231,11 +236,12 @@ def _extent(row: ReportRow, columns: tuple[str, str, str]) -> Extent | None:
 
 def _extent_text(row: ReportRow, column: str) -> Extent | None:
     """Three numbers in one field, as summaries by grid and block have them."""
-    values = [int(text) for text in re.findall(r"\d{1,10}", row.text(column)[:60])]
+    values = [int(text) for text in re.findall(r"[0-9]{1,10}", row.text(column)[:60])]
     return (values[0], values[1], values[2]) if len(values) == 3 else None  # noqa: PLR2004 - x, y, z
 
 
 def _bytes(row: ReportRow, column: str, units: dict[str, str]) -> int | None:
+    require_plain_number(row.cell(column))
     value = number(row.text(column))
     ratio = _BYTES_PER_UNIT.get(units.get(column, "").lower())
     if value is None or ratio is None or not 0 <= value * ratio < _MOST_EXTENT:

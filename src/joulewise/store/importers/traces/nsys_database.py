@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joulewise.domain.errors import InputError
-from joulewise.store.importers.traces.launch_totals import MOST_LAUNCHES_COUNT
 
-SQLITE_MAGIC = b"SQLite format 3\0"
 Value = int | float | str | bytes | None
 
 # No name or annotation is longer.
@@ -23,11 +21,13 @@ _FREE_STEPS = 2_000_000
 _STEPS_PER_CHECK = 10_000
 _HEAD_BYTES = 100
 _BATCH_COUNT = 1_000
+# Assumed: launches have some calls and ranges each.
+_MOST_ROWS_COUNT = 20_000_000
 _EXPORT_AGAIN = "Export it again: nsys export --type sqlite FILE.nsys-rep"
 
 
 # Differences of two times within these stay within 64 bits.
-TIMES_NS = (-(2**62), 2**62)
+TIMES_NS = (-(2**62), 2**62 - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +107,9 @@ class NsysDatabase:
         count = 0
         for batch in self._batches(query):
             count += len(batch)
-            if count > MOST_LAUNCHES_COUNT:
+            if count > _MOST_ROWS_COUNT:
                 raise InputError(
-                    f"the table holds more than {MOST_LAUNCHES_COUNT} rows",
+                    f"the table holds more than {_MOST_ROWS_COUNT} rows",
                     file=self.file,
                     field=table,
                     hint="Profile a few iterations only.",
@@ -157,9 +157,10 @@ def opened_database(path: Path) -> Iterator[NsysDatabase]:
     """An export, for reading only.
 
     Raises:
-        InputError: it is no SQLite file, cut off or damaged.
+        InputError: it is no SQLite file, cut off or damaged, or not all of it is in the file.
     """
     _require_whole(path)
+    _refuse_unmerged(path)
     try:
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None
@@ -195,3 +196,15 @@ def _require_whole(path: Path) -> None:
     is_cut_off = len(head) < _HEAD_BYTES or not page_bytes or byte_count % page_bytes
     if is_cut_off or (is_counted and byte_count < page_bytes * page_count):
         raise InputError("the database is cut off or damaged", file=str(path), hint=_EXPORT_AGAIN)
+
+
+def _refuse_unmerged(path: Path) -> None:
+    """Rows may still lie in a log beside the file, which is not read: that would write to it."""
+    for ending in ("-wal", "-journal"):
+        log = path.with_name(path.name + ending)
+        if log.is_file() and log.stat().st_size:
+            raise InputError(
+                f"not all of the database is in this file: {log.name} beside it is not empty",
+                file=str(path),
+                hint=f'Close what writes it, then run: sqlite3 {path.name} "PRAGMA wal_checkpoint"',
+            )

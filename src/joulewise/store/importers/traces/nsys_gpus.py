@@ -11,6 +11,7 @@ from joulewise.store.importers.traces.nsys_kernels import KernelColumns
 _GPUS = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU")
 _DEVICES = "TARGET_INFO_CUDA_DEVICE"
 _PID_BITS = 24
+_MOST_GPUS_COUNT = 10**6
 _PID_MASK = 2**24 - 1
 
 
@@ -34,7 +35,7 @@ def read_gpus(database: NsysDatabase, launches: KernelColumns) -> GpuTable:
         {
             (pid, device): gpu
             for pid, device, gpu in database.rows(_DEVICES, ("pid", "cudaId", "gpuId"))
-            if isinstance(device, int) and isinstance(gpu, int)
+            if isinstance(device, int) and isinstance(gpu, int) and 0 <= gpu < _MOST_GPUS_COUNT
         }
         if {"pid", "cudaId", "gpuId"} <= set(database.columns(_DEVICES))
         else {}

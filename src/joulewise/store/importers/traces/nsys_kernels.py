@@ -32,6 +32,7 @@ _EXTENTS = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _SIZES = ("staticSharedMemory", "dynamicSharedMemory", "registersPerThread")
 _COLUMNS = (*_TIMES, *_GRAPH, *_NAMES, *_EXTENTS, *_SIZES)
 _LARGEST_SIZE = 2**31
+_MOST_GPUS_COUNT = 10**6
 _MEND = "The file is damaged: export it again."
 
 
@@ -119,7 +120,7 @@ def _add(launches: KernelColumns, times: Sequence[Value], place: Place) -> None:
         raise place.error("end", f"the kernel starts at {start_ns} ns and ends {problem}")
     launches.start.append(start_ns)
     launches.duration.append(end_ns - start_ns)
-    launches.device.append(_optional(device, "deviceId", place, 0))
+    launches.device.append(place.whole(device or 0, "deviceId", (0, _MOST_GPUS_COUNT)))
     launches.stream.append(_optional(stream, "streamId", place, 0))
     launches.correlation.append(_optional(correlation, "correlationId", place, -1))
     launches.process.append(_optional(process, "globalPid", place, 0))

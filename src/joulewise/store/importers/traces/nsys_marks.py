@@ -67,6 +67,7 @@ class MarkReader:
     def read(self, text: str, *, is_nccl: bool = False, payload: str = "") -> tuple[int, int]:
         """The number of the mark and the sequence number, `NO_SEQUENCE` where there is none."""
         text = text[:_LONGEST_TEXT_COUNT]
+        payload = payload if len(payload) <= _LONGEST_TEXT_COUNT else ""
         is_numbered = ", " in text
         sequence = _SEQUENCE.search(text) if is_numbered else None
         plain = _NUMBERING.sub("", text.partition(_INPUT_OPS)[0]) if is_numbered else text

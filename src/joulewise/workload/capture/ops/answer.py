@@ -44,13 +44,15 @@ DEFAULT_ELEMENT_BYTES = 4
 class OpWork:
     """Work of one call of an operation, over all kernels that it launches.
 
-    `is_product` says whether its FLOPs are those of matrix products. `flop_count_by_part` splits
+    `is_product` says whether its FLOPs are those of matrix products, `is_one_kernel` that a call
+    never launches more than one. `flop_count_by_part` splits
     them where parts run in kernels of their own: the gradients of a convolution.
     """
 
     flop_count: float
     traffic_bytes: float
     is_product: bool = False
+    is_one_kernel: bool = False
     dtype: Dtype | None = None
     flop_count_by_part: tuple[tuple[str, float], ...] = ()
 

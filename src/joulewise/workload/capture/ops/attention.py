@@ -17,12 +17,15 @@ from joulewise.workload.capture.ops.answer import (
     arithmetic,
     data_bytes,
     flag_of,
+    numbers_of,
     shape_of,
 )
 from joulewise.workload.capture.ops.products import Formula
 
 _CAUSAL_RATIO = 0.5
 _RANK = 4
+# Types of xFormers' masks: none, causal from the top left, causal from the bottom right.
+_CAUSAL_MASKS = ((1,), (2,))
 
 
 def _forward(
@@ -31,7 +34,7 @@ def _forward(
     if not _is_regular(inputs, 0):
         return None
     pairs, q_width, v_width = _sizes(inputs, 0, is_sequence_first=is_sequence_first)
-    ratio = _CAUSAL_RATIO if flag_of(inputs, causal_at) else 1.0
+    ratio = _CAUSAL_RATIO if _is_causal(inputs, causal_at) else 1.0
     q, k, v = (data_bytes(inputs[index]) for index in range(3))
     return OpWork(
         flop_count=2.0 * pairs * (q_width + v_width) * ratio,
@@ -48,7 +51,7 @@ def _backward(
     if not _is_regular(inputs, 1):
         return None
     pairs, q_width, v_width = _sizes(inputs, 1, is_sequence_first=is_sequence_first)
-    ratio = _CAUSAL_RATIO if flag_of(inputs, causal_at) else 1.0
+    ratio = _CAUSAL_RATIO if _is_causal(inputs, causal_at) else 1.0
     gradient, q, k, v = (data_bytes(inputs[index]) for index in range(4))
     return OpWork(
         flop_count=2.0 * pairs * (3 * q_width + 2 * v_width) * ratio,
@@ -56,6 +59,11 @@ def _backward(
         is_product=True,
         dtype=arithmetic(inputs[1]),
     )
+
+
+def _is_causal(inputs: Sequence[OpInput], place: int) -> bool:
+    """By a flag, or by the type of a mask."""
+    return bool(flag_of(inputs, place)) or numbers_of(inputs, place) in _CAUSAL_MASKS
 
 
 def _is_regular(inputs: Sequence[OpInput], first: int) -> bool:
@@ -83,26 +91,59 @@ def _heads_first(shape: Shape, *, is_sequence_first: bool) -> Shape:
     return (batch, third, second, width) if is_sequence_first else shape
 
 
-ATTENTION: Mapping[str, Formula] = MappingProxyType(
+CAUSAL_PLACES: Mapping[str, int] = MappingProxyType(
     {
-        "_scaled_dot_product_flash_attention": lambda i: _forward(i, 4),
-        "_scaled_dot_product_efficient_attention": lambda i: _forward(i, 6),
-        "_scaled_dot_product_cudnn_attention": lambda i: _forward(i, 6),
-        "scaled_dot_product_attention": lambda i: _forward(i, 5),
-        "_flash_attention_forward": lambda i: _forward(i, 8, is_sequence_first=True),
-        # A mask type of 1 or 2 is causal; only 1 reads as a flag, and is by far the commonest.
-        "_efficient_attention_forward": lambda i: _forward(i, 9, is_sequence_first=True),
-        "_flash_attn_forward": lambda i: _forward(i, 5, is_sequence_first=True),
-        "_scaled_dot_product_flash_attention_backward": lambda i: _backward(i, 11),
-        "_scaled_dot_product_efficient_attention_backward": lambda i: _backward(i, 11),
-        "_scaled_dot_product_cudnn_attention_backward": lambda i: _backward(i, 14),
-        "_flash_attention_backward": lambda i: _backward(i, 11, is_sequence_first=True),
-        "_efficient_attention_backward": lambda i: _backward(i, 12, is_sequence_first=True),
-        "_flash_attn_backward": lambda i: _backward(i, 11, is_sequence_first=True),
+        "_scaled_dot_product_flash_attention": 4,
+        "_scaled_dot_product_efficient_attention": 6,
+        "_scaled_dot_product_cudnn_attention": 6,
+        "scaled_dot_product_attention": 5,
+        "_flash_attention_forward": 8,
+        "_efficient_attention_forward": 9,
+        "_flash_attn_forward": 5,
+        "_scaled_dot_product_flash_attention_backward": 11,
+        "_scaled_dot_product_efficient_attention_backward": 11,
+        "_scaled_dot_product_cudnn_attention_backward": 14,
+        "_flash_attention_backward": 11,
+        "_efficient_attention_backward": 14,
+        "_flash_attn_backward": 11,
     }
 )
-"""Formulas by operation; the number is where the operation takes its causal flag.
+"""Where operations take their causal flag, or the type of their mask.
 
-Sources: PyTorch's schemas, FLOPs as torch.utils.flop_counter; `_flash_attn_forward` and
-`_flash_attn_backward` are those of the flash-attn package.
+Sources: PyTorch's schemas; `_flash_attn_forward` and `_flash_attn_backward` are those of the
+flash-attn package.
 """
+# Batch, sequence, heads, width: as flash-attn and xFormers have them; the others have heads first.
+_SEQUENCE_FIRST = frozenset(
+    {
+        "_flash_attention_forward",
+        "_efficient_attention_forward",
+        "_flash_attn_forward",
+        "_flash_attention_backward",
+        "_efficient_attention_backward",
+        "_flash_attn_backward",
+    }
+)
+
+
+QUANTIZED_PLACES: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {"_scaled_dot_product_flash_attention": (10, 7)}
+)
+"""How many inputs the overload for FP8 has, and where it takes its causal flag."""
+
+
+def _formula(name: str, causal_at: int) -> Formula:
+    quantized = QUANTIZED_PLACES.get(name)
+    if quantized is not None:
+        return lambda inputs: _forward(
+            inputs, quantized[1] if len(inputs) == quantized[0] else causal_at
+        )
+    attention = _backward if name.endswith("_backward") else _forward
+    is_sequence_first = name in _SEQUENCE_FIRST
+    return lambda inputs: attention(inputs, causal_at, is_sequence_first=is_sequence_first)
+
+
+ATTENTION: Mapping[str, Formula] = MappingProxyType(
+    {name: _formula(name, causal_at) for name, causal_at in CAUSAL_PLACES.items()}
+)
+"""Formulas by operation. FLOPs as torch.utils.flop_counter, but for causal ones."""

@@ -25,12 +25,29 @@ from joulewise.workload.capture.ops.products import Formula
 
 _LEAST_RANK = 3
 
-# Where operations take stride, padding, dilation, transposed, output padding and groups.
 _Places = tuple[int, int, int, int | None, int | None, int]
 _CONVOLUTION: _Places = (3, 4, 5, 6, 7, 8)
 _CUDNN: _Places = (3, 2, 4, None, None, 5)
 _MIOPEN: _Places = (4, 3, 5, None, None, 6)
 _NAMED: _Places = (3, 4, 5, None, None, 6)
+CONVOLUTION_PLACES: Mapping[str, _Places] = MappingProxyType(
+    {
+        "convolution": _CONVOLUTION,
+        "_convolution": _CONVOLUTION,
+        "convolution_overrideable": _CONVOLUTION,
+        "cudnn_convolution": _CUDNN,
+        "miopen_convolution": _MIOPEN,
+        **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _NAMED),
+    }
+)
+"""Where operations take stride, padding, dilation, transposed, output padding and groups.
+
+Source: PyTorch's schemas.
+"""
+TRANSPOSED_PLACE = 7
+"""Where the gradient takes whether the convolution is a transposed one."""
+MASK_PLACE = 10
+"""Where the gradient takes which of its results are wanted."""
 
 
 def _forward(inputs: Sequence[OpInput], places: _Places) -> OpWork:
@@ -55,7 +72,7 @@ def _backward(inputs: Sequence[OpInput]) -> OpWork:
     _check(x, weight)
     if len(gradient) != len(x) or gradient[0] != x[0]:
         raise ShapesDisagree(f"{list(gradient)} is no gradient for {list(x)}")
-    is_transposed = bool(flag_of(inputs, 7))
+    is_transposed = bool(flag_of(inputs, TRANSPOSED_PLACE))
     once = _flop_count(x, weight, gradient, is_transposed=is_transposed)
     wants_input, wants_weight = _mask(inputs)
     parts = (("dgrad", once * wants_input), ("wgrad", once * wants_weight))
@@ -73,7 +90,7 @@ def _backward(inputs: Sequence[OpInput]) -> OpWork:
 
 def _mask(inputs: Sequence[OpInput]) -> tuple[bool, bool]:
     """Which gradients are wanted: of the input, of the weight; both where the profile is mute."""
-    value = inputs[10].value if len(inputs) > 10 else None  # noqa: PLR2004
+    value = inputs[MASK_PLACE].value if len(inputs) > MASK_PLACE else None
     words = [word.strip(" []()").lower() for word in (value or "").split(",")]
     if len(words) < 2:  # noqa: PLR2004
         return True, True
@@ -130,14 +147,13 @@ def _spread(values: tuple[int, ...] | None, rank: int, default: int) -> tuple[in
     return values if len(values) == rank else (values[0],) * rank
 
 
+def _formula(places: _Places) -> Formula:
+    return lambda inputs: _forward(inputs, places)
+
+
 CONVOLUTIONS: Mapping[str, Formula] = MappingProxyType(
     {
-        "convolution": lambda inputs: _forward(inputs, _CONVOLUTION),
-        "_convolution": lambda inputs: _forward(inputs, _CONVOLUTION),
-        "convolution_overrideable": lambda inputs: _forward(inputs, _CONVOLUTION),
-        "cudnn_convolution": lambda inputs: _forward(inputs, _CUDNN),
-        "miopen_convolution": lambda inputs: _forward(inputs, _MIOPEN),
-        **dict.fromkeys(("conv1d", "conv2d", "conv3d"), lambda inputs: _forward(inputs, _NAMED)),
+        **{name: _formula(places) for name, places in CONVOLUTION_PLACES.items()},
         "convolution_backward": _backward,
         "convolution_backward_overrideable": _backward,
     }

@@ -14,9 +14,10 @@ from joulewise.workload.capture.ops.convolutions import CONVOLUTIONS
 from joulewise.workload.capture.ops.products import PRODUCTS, Formula
 from joulewise.workload.capture.ops.streams import stream_formula
 
-# Beyond it no operation on any GPU is; shapes that say so are no shapes.
-_MOST_FLOP_COUNT = 1e20
-_MOST_BYTES = 1e16
+MOST_FLOP_COUNT = 1e20
+"""Of one launch: beyond it no operation on any GPU is; shapes that say so are no shapes."""
+MOST_BYTES = 1e16
+"""As `MOST_FLOP_COUNT`."""
 _NAMESPACES = re.compile(r"\A(?:aten|_C|vllm|flash_attn(?:_\d)?|torch|c10)::")
 
 
@@ -41,7 +42,7 @@ def op_work(op: str | None, inputs: Sequence[OpInput]) -> OpAnswer:
     """
     if op is None or not any(one.shape for one in inputs):
         return OpAnswer()
-    name = _NAMESPACES.sub("", op).partition(".")[0]
+    name = _plain(op)
     products = _product_formula(name)
     is_product, formula = products is not None, products or stream_formula(name)
     if formula is None:
@@ -64,6 +65,25 @@ def op_work(op: str | None, inputs: Sequence[OpInput]) -> OpAnswer:
     )
 
 
+def values_matter(op: str) -> bool:
+    """Whether values of scalars decide how much work an operation is.
+
+    They are strides, padding and groups of convolutions, causal flags of attention.
+    """
+    name = _plain(op)
+    return name in CONVOLUTIONS or name in ATTENTION
+
+
+def is_product_op(op: str) -> bool:
+    """Whether an operation multiplies matrices: products, convolutions, attention."""
+    return _product_formula(_plain(op)) is not None
+
+
+def _plain(op: str) -> str:
+    """An operation without its namespace and overload."""
+    return _NAMESPACES.sub("", op).partition(".")[0]
+
+
 def _product_formula(name: str) -> Formula | None:
     for table in (PRODUCTS, CONVOLUTIONS, ATTENTION):
         if name in table:
@@ -74,6 +94,6 @@ def _product_formula(name: str) -> Formula | None:
 def _is_possible(work: OpWork) -> bool:
     return (
         math.isfinite(work.flop_count)
-        and work.flop_count <= _MOST_FLOP_COUNT
-        and work.traffic_bytes <= _MOST_BYTES
+        and work.flop_count <= MOST_FLOP_COUNT
+        and work.traffic_bytes <= MOST_BYTES
     )

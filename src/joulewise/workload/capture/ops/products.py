@@ -95,20 +95,36 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     return tuple(made)
 
 
+LEFT_PLACES: Mapping[str, int] = MappingProxyType(
+    {
+        "mm": 0,
+        "_scaled_mm": 0,
+        "_int_mm": 0,
+        "addmm": 1,
+        "addmm_": 1,
+        "_addmm_activation": 1,
+        "bmm": 0,
+        "baddbmm": 1,
+        "baddbmm_": 1,
+        "mv": 0,
+        "addmv": 1,
+        "addmv_": 1,
+    }
+)
+"""Where products take their left operand; the right one follows. Source: PyTorch's schemas."""
+
+
+def _formula(name: str, left: int) -> Formula:
+    if "mv" in name:
+        return lambda inputs: _mv(inputs, left)
+    if "bmm" in name:
+        return lambda inputs: _bmm(inputs, left)
+    return lambda inputs: _mm(inputs, left)
+
+
 PRODUCTS: Mapping[str, Formula] = MappingProxyType(
     {
-        "mm": lambda inputs: _mm(inputs, 0),
-        "_scaled_mm": lambda inputs: _mm(inputs, 0),
-        "_int_mm": lambda inputs: _mm(inputs, 0),
-        "addmm": lambda inputs: _mm(inputs, 1),
-        "addmm_": lambda inputs: _mm(inputs, 1),
-        "_addmm_activation": lambda inputs: _mm(inputs, 1),
-        "bmm": lambda inputs: _bmm(inputs, 0),
-        "baddbmm": lambda inputs: _bmm(inputs, 1),
-        "baddbmm_": lambda inputs: _bmm(inputs, 1),
-        "mv": lambda inputs: _mv(inputs, 0),
-        "addmv": lambda inputs: _mv(inputs, 1),
-        "addmv_": lambda inputs: _mv(inputs, 1),
+        **{name: _formula(name, left) for name, left in LEFT_PLACES.items()},
         "linear": _linear,
         "matmul": _matmul,
     }

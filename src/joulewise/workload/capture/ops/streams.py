@@ -43,6 +43,8 @@ _ELEMENTWISE = (
     square sub tan tanh threshold tril triu trunc where xlogy""")
     | _COMPARISONS
 )
+# Of those, the ones that launch several kernels a call: scans of long rows.
+_IN_PARTS = _names("cumprod cumsum")
 # Gradients of those: read what forward read and the gradient, and write as much.
 _ELEMENTWISE_GRADIENTS = _names("""
     elu_backward gelu_backward hardsigmoid_backward hardswish_backward hardtanh_backward
@@ -95,12 +97,15 @@ def _largest(inputs: Sequence[OpInput]) -> OpInput:
     return max(_tensors(inputs), key=lambda one: count(one.shape))
 
 
-def _elementwise(inputs: Sequence[OpInput], *, is_comparison: bool) -> OpWork:
+def _elementwise(
+    inputs: Sequence[OpInput], *, is_comparison: bool = False, has_parts: bool = False
+) -> OpWork:
     tensors = _tensors(inputs)
     elements = count(broadcast([one.shape for one in tensors]))
     widest = 1 if is_comparison else max(element_bytes(one) for one in tensors)
     read = sum(data_bytes(one) for one in tensors)
-    return OpWork(flop_count=elements, traffic_bytes=read + elements * widest)
+    moved = read + elements * widest
+    return OpWork(flop_count=elements, traffic_bytes=moved, is_one_kernel=not has_parts)
 
 
 def _in_place(inputs: Sequence[OpInput]) -> OpWork:
@@ -108,18 +113,20 @@ def _in_place(inputs: Sequence[OpInput]) -> OpWork:
     tensors = _tensors(inputs)
     broadcast([one.shape for one in tensors])
     read = sum(data_bytes(one) for one in tensors)
-    return OpWork(flop_count=count(tensors[0].shape), traffic_bytes=read + data_bytes(tensors[0]))
+    moved = read + data_bytes(tensors[0])
+    return OpWork(flop_count=count(tensors[0].shape), traffic_bytes=moved, is_one_kernel=True)
 
 
 def _copy(inputs: Sequence[OpInput]) -> OpWork:
     one = _largest(inputs)
-    return OpWork(flop_count=0.0, traffic_bytes=2 * data_bytes(one))
+    return OpWork(flop_count=0.0, traffic_bytes=2 * data_bytes(one), is_one_kernel=True)
 
 
 def _copy_over(inputs: Sequence[OpInput]) -> OpWork:
     """`copy_`: the first input is written, the second read."""
     target, source = _tensors(inputs)[0], _tensors(inputs)[-1]
-    return OpWork(flop_count=0.0, traffic_bytes=data_bytes(target) + data_bytes(source))
+    moved = data_bytes(target) + data_bytes(source)
+    return OpWork(flop_count=0.0, traffic_bytes=moved, is_one_kernel=True)
 
 
 def _rewritten(inputs: Sequence[OpInput], which: slice, passes: float) -> OpWork:
@@ -132,7 +139,8 @@ def _rewritten(inputs: Sequence[OpInput], which: slice, passes: float) -> OpWork
 
 
 def _write(inputs: Sequence[OpInput]) -> OpWork:
-    return OpWork(flop_count=0.0, traffic_bytes=data_bytes(_tensors(inputs)[0]))
+    moved = data_bytes(_tensors(inputs)[0])
+    return OpWork(flop_count=0.0, traffic_bytes=moved, is_one_kernel=True)
 
 
 def _reduction(inputs: Sequence[OpInput]) -> OpWork:
@@ -203,7 +211,9 @@ def stream_formula(op: str) -> Formula | None:
     if op.startswith("_fused_") and "norm" not in op:
         return _update
     if op in _ELEMENTWISE or op in _ELEMENTWISE_GRADIENTS:
-        return lambda inputs: _elementwise(inputs, is_comparison=op in _COMPARISONS)
+        return lambda inputs: _elementwise(
+            inputs, is_comparison=op in _COMPARISONS, has_parts=op in _IN_PARTS
+        )
     return _in_place if op.removesuffix("_") in _ELEMENTWISE else None
 
 
