@@ -6,7 +6,13 @@ import pytest
 from tests.profiler_traces import scalar, tensor
 
 from joulewise.domain.trace import OpInput
+from joulewise.workload.capture.ops.attention import CAUSAL_PLACES, QUANTIZED_PLACES
+from joulewise.workload.capture.ops.convolutions import (
+    CONVOLUTION_PLACES,
+    GRADIENT_PLACES,
+)
 from joulewise.workload.capture.ops.formulas import op_work
+from joulewise.workload.capture.ops.products import LEFT_PLACES
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.integration
@@ -93,3 +99,69 @@ def test_attention_counts_as_pytorch_counts_it(q: Shape, k: Shape) -> None:
     assert sdpa_backward_flop_count(q, q, k, k) == ours(
         "_scaled_dot_product_flash_attention_backward", backward
     )
+
+
+def places(op: str, overload: str = "default") -> dict[int, str]:
+    """What an operation takes where, by its schema."""
+    arguments = getattr(getattr(torch.ops.aten, op), overload)._schema.arguments  # noqa: SLF001 - the only way to it
+    return {index: one.name for index, one in enumerate(arguments)}
+
+
+@pytest.mark.parametrize("op", [op for op in CAUSAL_PLACES if "attn" not in op])
+def test_attention_is_read_where_pytorch_has_it(op: str) -> None:
+    taken = places(op)
+
+    assert taken[CAUSAL_PLACES[op]] in {"is_causal", "custom_mask_type"}
+    first = 1 if op.endswith("_backward") else 0
+    assert ["query", "key", "value"] == [taken[first + offset] for offset in range(3)]
+    assert first == 0 or taken[0] in {"grad_out", "grad_out_"}
+    if op in QUANTIZED_PLACES and "quantized" in getattr(torch.ops.aten, op).overloads():
+        count, causal_at = QUANTIZED_PLACES[op]
+        quantized = places(op, "quantized")
+        assert (count, "is_causal") == (len(quantized), quantized[causal_at])
+
+
+@pytest.mark.parametrize("op", list(LEFT_PLACES))
+def test_products_are_read_where_pytorch_has_them(op: str) -> None:
+    taken = places(op)
+    left = LEFT_PLACES[op]
+
+    assert taken[left] in {"self", "mat1", "batch1", "mat"}
+    assert taken[left + 1] in {"mat2", "batch2", "vec"}
+
+
+@pytest.mark.parametrize("op", list(CONVOLUTION_PLACES))
+def test_convolutions_are_read_where_pytorch_has_them(op: str) -> None:
+    taken = places(op)
+    named = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+
+    assert "weight" == taken[1]
+    for place, name in zip(CONVOLUTION_PLACES[op], named, strict=True):
+        assert place is None or name == taken[place]
+
+
+def test_gradients_of_convolutions_are_read_where_pytorch_has_them() -> None:
+    for op, (transposed_at, mask_at) in GRADIENT_PLACES.items():
+        taken = places(op)
+        assert ("input", "weight") == (taken[1], taken[2])
+        assert ("transposed", "output_mask") == (taken[transposed_at], taken[mask_at])
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"),
+    [
+        ("linear", {0: "input", 1: "weight"}),
+        ("matmul", {0: "self", 1: "other"}),
+        ("embedding", {0: "weight", 1: "indices"}),
+        ("index_select", {0: "self", 2: "index"}),
+        ("gather", {0: "self", 2: "index"}),
+        ("embedding_dense_backward", {0: "grad_output"}),
+        ("copy_", {0: "self", 1: "src"}),
+    ],
+)
+def test_other_operations_are_read_where_pytorch_has_them(
+    op: str, expected: dict[int, str]
+) -> None:
+    taken = places(op)
+
+    assert expected == {place: taken[place] for place in expected}

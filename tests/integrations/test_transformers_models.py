@@ -234,7 +234,7 @@ def test_the_kernels_that_are_built_take_what_pytorch_counts(model_type: str) ->
 
     assert matrix_flops(shape, eager).run_count == forward_count + backward_count
     assert matrix_flops(shape, SETUP).model_count == forward_count + backward_count
-    forward_only = replace(SETUP, has_backward=False)
+    forward_only = replace(eager, has_backward=False)
     assert matrix_flops(shape, forward_only).run_count == forward_count
 
 

@@ -12,7 +12,10 @@ from tests.waiting import exchange, gap
 
 from joulewise.domain.errors import InputError
 from joulewise.domain.points import OperatingPoint
+from joulewise.simulator.fake_board import FakeNoise
 from joulewise.simulator.fake_driver import FakeDriver, FakeKernel
+from joulewise.simulator.fake_runner import open_fake_session_parts
+from joulewise.simulator.noise import STRESS_NOISE
 from joulewise.simulator.oracle import open_oracle
 from joulewise.simulator.virtual import open_virtual
 
@@ -78,3 +81,26 @@ def test_a_kernel_that_says_nothing_of_waiting_does_not_wait() -> None:
             overlap_exponent_ratio=4.0,
         ).wait_s
     )
+
+
+def test_noise_of_the_gpu_does_not_lengthen_a_gap(driver: FakeDriver) -> None:
+    noise = FakeNoise(level=STRESS_NOISE)
+    runner, iterations, _ = open_fake_session_parts(driver, 0, WORKS, noise=noise)
+
+    def seen_s(kernel: str, window: int) -> float:
+        with runner.loop(kernel, run="r") as loop:
+            loop.begin_window(window)
+            loop.run_for(0.5)
+            timing = loop.end_window()
+        return timing.elapsed_s / timing.launch_count
+
+    times_s = {kernel: [seen_s(kernel, w) for w in range(3)] for kernel in ("gap", "all-reduce")}
+
+    assert [1e-3] * 3 == pytest.approx(times_s["gap"], rel=1e-9)
+    assert 3 == len({round(time_s, 9) for time_s in times_s["all-reduce"]})
+    gaps = launches_of(("gap", TOP, 4))
+    with iterations.iterate(gaps, (), lambda _point: None, run="r") as loop:
+        loop.begin_window(1)
+        loop.run_iterations(50)
+        timing = loop.end_window()
+    assert 4e-3 == pytest.approx(timing.elapsed_s / timing.iteration_count, rel=1e-9)

@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.profiler_traces import Ran, profiler_trace, scalar, tensor
 
+from joulewise.domain.gaps import is_gap
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.trace import Collective, KernelSignature
 from joulewise.domain.workload import KernelKind, Workload
@@ -25,7 +26,6 @@ from joulewise.workload.capture.intervals import cover
 from joulewise.workload.capture.repetition import best_of, repetitions
 from joulewise.workload.capture.units import gaps_of, units_of
 
-H100 = preset("h100-sxm")
 SIGNATURES = (
     KernelSignature(
         name="sm90_xmma_gemm_bf16",
@@ -97,7 +97,7 @@ def test_every_kernel_has_one_work_that_a_workload_file_takes(
         assert work.kernel.isprintable()
         assert work.flop_count + work.traffic_bytes >= 1 or work.wait_s > 0
         assert work.wait_s >= 0
-        assert (work.kind is KernelKind.GAP) == work.kernel.startswith("gap ")
+        assert (work.kind is KernelKind.GAP) == is_gap(work.kernel)
         for field, (lowest, highest) in WORK_BOUNDS.items():
             assert lowest <= getattr(work, field) <= highest
 
@@ -185,24 +185,41 @@ def _is_primitive(sequence: list[int]) -> bool:
     )
 
 
+@pytest.mark.parametrize(
+    ("board", "device_name", "least_ratio", "most_ratio"),
+    [
+        ("h100-sxm", "NVIDIA H100 80GB HBM3", 0.995, 1.001),
+        # Another overlap of computing and traffic than that of the H100, which captures assume.
+        ("a100-sxm", "NVIDIA A100-SXM4-40GB", 0.98, 1.001),
+        # Besides, a clock at auto above that of the printed peak, and a shorter launch.
+        ("rtx3080ti", "NVIDIA GeForce RTX 3080 Ti", 0.86, 1.001),
+        ("rtx4090", "NVIDIA GeForce RTX 4090", 0.89, 1.05),
+    ],
+)
 @given(
     st.lists(st.sampled_from(SIGNATURES[:1] + SIGNATURES[2:7]), min_size=1, max_size=12),
     st.floats(10.0, 900.0),
     st.floats(0.0, 50.0),
 )
-@settings(max_examples=400, deadline=None)
-def test_a_virtual_gpu_of_the_traced_kind_takes_the_traced_time(
-    signatures: list[KernelSignature], duration_us: float, gap_us: float
+@settings(max_examples=100, deadline=None)
+def test_a_virtual_gpu_of_the_traced_kind_takes_about_the_traced_time(  # noqa: PLR0913, PLR0917 - a table
+    board: str,
+    device_name: str,
+    least_ratio: float,
+    most_ratio: float,
+    signatures: list[KernelSignature],
+    duration_us: float,
+    gap_us: float,
 ) -> None:
     ran = [
         Ran(kernel=one, start_us=index * (duration_us + gap_us), duration_us=duration_us)
         for index, one in enumerate(signatures)
     ]
-    workload = captured(ran)
+    workload = captured(ran, device_name)
     assert workload.trace is not None
 
-    time_s = steady_state(H100, workload.works, [OperatingPoint()]).time_s[:, 0]
+    time_s = steady_state(preset(board), workload.works, [OperatingPoint()]).time_s[:, 0]
     by_kernel = dict(zip((one.kernel for one in workload.works), time_s.tolist(), strict=True))
 
     total_s = math.fsum(by_kernel[launch.kernel] for launch in workload.launches)
-    assert total_s == pytest.approx(workload.trace.duration_s, rel=0.05)
+    assert least_ratio <= total_s / workload.trace.duration_s <= most_ratio

@@ -33,7 +33,8 @@ def test_a_best_single_point_that_is_the_baseline_saves_nothing(make_inputs: Mak
     inputs = make_inputs(is_verified=False, mem_clocks_mhz=(None,), sm_clocks_mhz=(None, 630))
     assert _verdict(inputs) == snapshot("""\
 Promised, not verified, changes of clocks not counted: 2.2 % less energy at +0.07 % time
-(allowed: +0.60 %); no single point saves any.\
+(allowed: +0.60 %); none of the 2 single points measured saves any (--sm-clocks measures
+more).\
 """)
 
 
@@ -54,6 +55,19 @@ def test_a_plan_that_a_single_point_beats_says_so(make_inputs: Make) -> None:
     low = Interval(low_ratio=0.005, high_ratio=0.02)
     poor = replace(inputs.verification, saving_ratio=0.01, saving_interval=low)
     assert _verdict(replace(inputs, verification=poor)) == snapshot("""\
+Verified kernel by kernel, changes of clocks not counted: 1.0 % less energy at +3.88 %
+time (allowed: +5.00 %), 2.0 percentage points less than the best single point saves;
+15.7 % had been promised.\
+""")
+
+
+def test_a_single_point_that_the_guard_band_excludes_is_told_so(make_inputs: Make) -> None:
+    inputs = make_inputs(max_slowdown_ratio=0.05)
+    assert inputs.verification is not None
+    low = Interval(low_ratio=0.005, high_ratio=0.02)
+    poor = replace(inputs.verification, saving_ratio=0.01, saving_interval=low)
+    guarded = replace(inputs.plan, guard_band_ratio=0.0495)
+    assert _verdict(replace(inputs, plan=guarded, verification=poor)) == snapshot("""\
 Verified kernel by kernel, changes of clocks not counted: 1.0 % less energy at +3.88 %
 time (allowed: +5.00 %), 2.0 percentage points less than the best single point saves;
 15.7 % had been promised.\

@@ -33,7 +33,7 @@ from joulewise.report.workload_figure import (
     timeline_figure,
 )
 from joulewise.report.workload_page import render_workload
-from joulewise.report.workload_words import amount, workload_sentence
+from joulewise.report.workload_words import ESTIMATED_NOTE, amount, work_text, workload_sentence
 
 BUILT = Workload(
     name="built",
@@ -101,6 +101,45 @@ def test_facts_of_a_trace_are_those_of_its_own_kernels() -> None:
         Pass.COMMUNICATION: 2e-4,
         Pass.OPTIMIZER: 2e-4,
     }
+
+
+def test_work_is_that_of_traced_kernels_and_guesses_are_marked() -> None:
+    workload = traced_workload()
+    assert workload.trace is not None
+    gemm, reduction, adam = workload.trace.kernels
+    kernels = (
+        gemm,  # as files of older versions have it
+        replace(reduction, flop_count=3584.0, traffic_bytes=4e4),  # only beside others
+        replace(adam, flop_count=2e6, traffic_bytes=9e7, is_work_estimated=True),
+    )
+    guessed = replace(workload, trace=replace(workload.trace, kernels=kernels))
+    facts = workload_facts(guessed)
+    costs = {one.kernel: KernelCost(time_s=1e-3, energy_j=0.2) for one in workload.works}
+    simulated = workload_facts(guessed, replace(COSTS, costs=costs))
+    in_region = replace(
+        guessed,
+        trace=replace(
+            workload.trace,
+            kernels=(gemm, replace(reduction, is_work_estimated=True), adam),
+        ),
+    )
+
+    texts = {one.kernel: work_text(one)[0] for one in facts.kernels}
+    assert {
+        "gemm": "12.00\N{NARROW NO-BREAK SPACE}GFLOP",
+        "adam": "~2.000\N{NARROW NO-BREAK SPACE}MFLOP",
+        "all-reduce": "3.584\N{NARROW NO-BREAK SPACE}kFLOP",
+    } == texts
+    assert [Pass.OPTIMIZER] == [one.pass_ for one in facts.passes if one.is_work_estimated]
+    assert facts.is_work_estimated
+    assert not workload_facts(workload).is_work_estimated
+    assert ["adam"] == [one.kernel for one in simulated.kernels if one.is_work_estimated]
+    region = workload_facts(in_region, replace(COSTS, costs=costs))
+    assert ["region 1"] == [one.kernel for one in region.kernels if one.is_work_estimated]
+    page = render_workload(facts, ())
+    assert ESTIMATED_NOTE in page
+    assert "~2.000\N{NARROW NO-BREAK SPACE}MFLOP" in page
+    assert ESTIMATED_NOTE not in render_workload(workload_facts(workload), ())
 
 
 def test_a_device_wins_over_the_trace_and_the_traced_time_is_kept() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from joulewise.domain.points import OperatingPoint
@@ -55,6 +57,46 @@ def test_a_product_of_qwen_has_its_flops(measured_data: Path) -> None:
     product = next(work for work in works if work.kernel.startswith("mm[8944x2816x1024]"))
     assert 2 * 8944 * 2816 * 1024 == product.flop_count
     assert 0.3 < product.compute_efficiency_ratio < 1
+
+
+def test_qwen_executes_the_flops_that_its_prefill_takes(measured_data: Path) -> None:
+    trace = kineto(measured_data, "tracelens_h100_qwen1.5-0.5b.json.gz")
+    size = captured_workload(trace, CaptureChoice()).size
+
+    assert size is not None
+    assert size.kernel_flop_count == pytest.approx(24 * _qwen_flop_counts()[0], rel=1e-4)
+
+
+def test_qwen_without_its_operations_takes_them_over_from_kernels_alike(
+    measured_data: Path,
+) -> None:
+    whole = kineto(measured_data, "tracelens_h100_qwen1.5-0.5b.json.gz")
+    every = dataclasses.replace(
+        whole, is_in_step=np.ones_like(whole.is_in_step), step_index=np.zeros_like(whole.gpu)
+    )
+    workload = captured_workload(every, CaptureChoice())
+
+    # Launches without an operation are ten more layers, and the MLP of one that was cut.
+    assert workload.size is not None
+    assert workload.trace is not None
+    estimated = [one for one in workload.trace.kernels if one.is_work_estimated]
+    assert math.fsum(one.time_s for one in estimated) < 0.01 * workload.trace.busy_s
+    layer, mlp = _qwen_flop_counts()
+    assert workload.size.kernel_flop_count == pytest.approx(34 * layer + mlp, rel=1e-4)
+
+
+def _qwen_flop_counts() -> tuple[float, float]:
+    """Of a layer for 16 prompts of 559 tokens, and of its gated MLP: causal, 16 heads of 64."""
+    mlp = 2.0 * 16 * 559 * 1024 * 3 * 2816
+    return mlp + 2 * 16 * 559 * 1024 * 4 * 1024 + 4 * 16 * 16 * 559**2 * 64 / 2, mlp
+
+
+def test_a_wait_for_algorithms_is_no_part_of_an_iteration(measured_data: Path) -> None:
+    workload = captured_workload(kineto(measured_data, "hta_alexnet.json.gz"), CaptureChoice())
+
+    assert workload.trace is not None
+    assert workload.trace.duration_s < 0.2
+    assert "3 waits of 12.7 s" in workload.caveats[0].seen
 
 
 def test_streams_that_overlap_in_a_profile_become_regions(measured_data: Path) -> None:

@@ -182,6 +182,25 @@ def test_the_gpu_with_most_kernel_time_is_taken_unless_another_is_chosen() -> No
     assert "Traced: 0, 3." == error.value.hint
 
 
+def test_waits_far_longer_than_all_kernels_are_no_part_of_an_iteration() -> None:
+    ran = [
+        *in_a_row(["setup"], duration_us=5),
+        *in_a_row(["a", "b", "c", "d"], start_us=5_000, gap_us=400),
+        *in_a_row(["tail"], start_us=90_000),
+    ]
+    trace = profiler_trace(ran)
+
+    found = iteration(trace)
+
+    assert ["a", "b", "c", "d"] == [launch.kernel for launch in found.launches]
+    assert (1_240e-6, 1_200e-6) == pytest.approx((found.duration_s, found.gap_s))
+    assert (
+        "4 of 6 launches of the trace were taken for one iteration: there are neither marks of "
+        "steps nor repeating iterations; 2 waits of 0.0888 s, more than 10 times as long as all "
+        "kernels together, cannot be part of it, and the busiest part of the rest was taken."
+    ) == captured(trace).caveats[0].seen
+
+
 def test_a_list_without_a_timeline_is_one_iteration_without_gaps() -> None:
     ran = [Ran(kernel=name, start_us=0, duration_us=10) for name in ("b", "a", "b")]
     workload = captured(profiler_trace(ran, is_timeline=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.profiler_traces import scalar, tensor
 
-from joulewise.domain.passes import Pass
+from joulewise.domain.passes import Pass, is_communication_kernel
 from joulewise.domain.trace import Collective, KernelSignature
 from joulewise.domain.workload import Dtype
 from joulewise.workload.capture.kernel_traits import format_of_name, is_product_name
@@ -136,6 +136,23 @@ def test_names_tell_passes(name: str, op: str | None, expected: Pass | None) -> 
     assert expected is pass_of_signature(KernelSignature(name=name, op=op))
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", True),
+        ("void ncclKernel_Broadcast", True),
+        ("rcclGenericKernel", True),
+        ("void vllm::cross_device_reduce_1stage<half, 8>", True),
+        ("nvshmemi_put", True),
+        ("reduce_kernel", False),
+        ("gather_kernel", False),
+        ("", False),
+    ],
+)
+def test_names_tell_communication(name: str, *, expected: bool) -> None:
+    assert expected is is_communication_kernel(name)
+
+
 def test_metadata_of_a_collective_tells_communication() -> None:
     signature = KernelSignature(name="kernel", collective=Collective())
 
@@ -151,6 +168,16 @@ def test_launches_of_unknown_pass_take_it_from_their_neighbours() -> None:
     expected = (F, F, F, B, C, B, B, U, U, F, F)
 
     assert expected == passes_of_launches(given, named)
+
+
+def test_products_between_backward_and_the_optimizer_are_backward() -> None:
+    none = None
+    named = [B, none, none, none, U, none, U]
+    is_product = [False, False, True, False, False, True, False]
+
+    #            up to the last product, then clipping; optimizers multiply, too
+    assert (B, B, B, U, U, U, U) == passes_of_launches([none] * 7, named, is_product)
+    assert (F, F) == passes_of_launches([none] * 2, [none] * 2, [True, True])
 
 
 def test_what_follows_the_last_backward_launch_is_backward_without_an_optimizer() -> None:
@@ -170,6 +197,8 @@ def test_what_follows_the_last_backward_launch_is_backward_without_an_optimizer(
         ("void vllm::reshape_and_cache_flash_kernel<half>(half*)", False),
         ("void fbgemm_gpu::permute_2D_data_kernel<false>(int)", False),
         ("volta_sgemm_64x64_nt", True),
+        ("triton_tem_fused_addmm_3", True),
+        ("triton_poi_fused_add_mm_3", False),
     ],
 )
 def test_names_tell_products_from_their_helpers(name: str, is_product: bool) -> None:  # noqa: FBT001

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 from inline_snapshot import snapshot
-from tests.profiler_traces import Ran, in_a_row, profiler_trace, scalar, tensor
+from tests.profiler_traces import Ran, in_a_row, profiler_trace, tensor
 
 from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.errors import InputError
@@ -19,7 +20,6 @@ from joulewise.store.workload_files import read_workload, write_workload
 from joulewise.workload.capture import capture
 from joulewise.workload.capture.capture import captured_workload
 from joulewise.workload.capture.choice import CaptureChoice
-from joulewise.workload.capture.ops.attention import CAUSAL_PLACES
 
 MATMUL = KernelSignature(
     name="sm90_xmma_gemm_bf16bf16",
@@ -153,100 +153,6 @@ def test_gaps_below_a_microsecond_are_gathered() -> None:
     assert 3e-6 == pytest.approx(workload.trace.gap_s)
 
 
-def test_known_flops_are_given_for_all_gpus() -> None:
-    size = captured(
-        [Ran(kernel=MATMUL, start_us=0, duration_us=300)], CaptureChoice(gpu_count=4)
-    ).size
-
-    assert size is not None
-    assert 4 * 2 * 4096.0**3 == size.kernel_flop_count
-    assert (4, Dtype.BF16) == (size.gpu_count, size.dtype)
-
-
-def test_flops_are_left_out_where_those_of_much_matrix_time_are_unknown() -> None:
-    ran = [
-        Ran(kernel=MATMUL, start_us=0, duration_us=300),
-        Ran(kernel="gemm_without_shapes", start_us=300, duration_us=100),
-    ]
-    workload = captured(ran, CaptureChoice(token_count=4096, node_gpu_count=8))
-
-    assert workload.size is not None
-    assert workload.size.kernel_flop_count is None
-    assert (4096, 8) == (workload.size.token_count, workload.size.node_gpu_count)
-    assert (
-        "The work of 1 of 2 kernels (25.0% of the kernels' time) was estimated from how long "
-        "they ran."
-    ) == next(one.seen for one in workload.caveats if one.kind is CaveatKind.WORK_ESTIMATED)
-
-
-def test_flops_are_those_of_matrix_kernels_alone() -> None:
-    gelu = KernelSignature(name="gelu", op="aten::gelu", inputs=(tensor(4096, 4096),))
-    ran = in_a_row([MATMUL, gelu, "unknown_update", "unknown_update"], duration_us=300)
-    wrong = dataclasses.replace(MATMUL, name="mute", inputs=(tensor(4, 8), tensor(9, 16)))
-
-    size, doubtful = captured(ran).size, captured([*ran, *in_a_row([wrong], start_us=2000)]).size
-
-    assert size is not None
-    assert doubtful is not None
-    assert 2 * 4096.0**3 == size.kernel_flop_count
-    assert 2 * 4096.0**3 == doubtful.kernel_flop_count  # 10 of 310 us
-    assert captured(in_a_row([wrong, MATMUL], duration_us=300)).size == dataclasses.replace(
-        size, kernel_flop_count=None
-    )
-    no_matrix = captured([*in_a_row([gelu])]).size
-    assert no_matrix is not None
-    assert no_matrix.kernel_flop_count is None
-
-
-@pytest.mark.parametrize("op", list(CAUSAL_PLACES))
-def test_causal_attention_counts_half(op: str) -> None:
-    def flop_count(flag: str) -> float:
-        heads = (tensor(2, 64, 64, 128, dtype="c10::BFloat16"),) * (3 + op.endswith("backward"))
-        rest = [scalar("False")] * (CAUSAL_PLACES[op] - len(heads))
-        inputs = (*heads, *rest, scalar(flag), scalar("0.125"))
-        namespace = "flash_attn" if "attn" in op else "aten"
-        kernel = KernelSignature(name="flash_kernel", op=f"{namespace}::{op}", inputs=inputs)
-        size = captured(in_a_row([kernel], duration_us=300)).size
-        assert size is not None
-        assert size.kernel_flop_count is not None
-        return size.kernel_flop_count
-
-    assert 2 * flop_count("True") == flop_count("False") > 0
-    if "_efficient_attention_" in op and "dot" not in op:
-        assert 2 * flop_count("2") == flop_count("0")
-
-
-def test_strides_of_convolutions_tell_kernels_apart() -> None:
-    def kernel(stride: int) -> KernelSignature:
-        inputs = (tensor(8, 64, 56, 56), tensor(64, 64, 3, 3), scalar(""), scalar(f"[{stride}]"))
-        return KernelSignature(name="conv", op="aten::convolution", inputs=inputs)
-
-    assert 2 == len(captured(in_a_row([kernel(1), kernel(2)], duration_us=300)).kernels)
-
-
-def test_kernels_that_lost_their_operation_do_what_their_like_does() -> None:
-    def kernel(k: int) -> KernelSignature:
-        inputs = (tensor(4096, k, dtype="c10::BFloat16"), tensor(k, 4096, dtype="c10::BFloat16"))
-        return dataclasses.replace(MATMUL, inputs=inputs, grid=(132, 1, 1), block=(384, 1, 1))
-
-    lost = dataclasses.replace(kernel(4096), op=None, inputs=())
-    other = dataclasses.replace(lost, grid=(66, 1, 1))
-    ran = [
-        *in_a_row([kernel(4096), lost, lost, lost], duration_us=300),
-        *in_a_row([kernel(2048), lost], duration_us=160, start_us=2000),
-    ]
-    known, unlike, late = (
-        captured([*ran, *in_a_row(rest, duration_us=time_us, start_us=5000)])
-        for rest, time_us in (([], 1), ([other], 300), ([lost], 900))
-    )
-
-    assert known.size is not None
-    assert 4 * 2 * 4096.0**3 + 2 * 4096.0**3 == known.size.kernel_flop_count
-    assert CaveatKind.WORK_ESTIMATED not in kinds(known)
-    assert CaveatKind.WORK_ESTIMATED in kinds(unlike)  # of another grid
-    assert CaveatKind.WORK_ESTIMATED in kinds(late)  # three times as long
-
-
 def test_kernels_of_the_trace_have_their_own_work_also_in_regions() -> None:
     trace = captured(training()).trace
 
@@ -261,22 +167,15 @@ def test_kernels_of_the_trace_have_their_own_work_also_in_regions() -> None:
 
 
 def test_links_that_follow_each_other_wait_together() -> None:
-    """Gradients that FSDP reduces beside its backward pass, one behind the other."""
-    ran = [
-        Ran(kernel=MATMUL, start_us=0, duration_us=100, pass_=Pass.BACKWARD),
-        *(
-            dataclasses.replace(one, stream=20)
-            for one in in_a_row([ALL_REDUCE] * 10, duration_us=20)
-        ),
-    ]
-    # The last of them, chained behind the product, are in one region with it.
-    ran[5] = dataclasses.replace(ran[5], duration_us=21)
-    ran[6:] = [dataclasses.replace(one, start_us=one.start_us - 1) for one in ran[6:]]
-    works = {work.kernel: work for work in captured(ran).works}
+    """FSDP gathers weights one behind the other, beside the kernels of its backward pass."""
+    links = in_a_row([ALL_REDUCE] * 10, duration_us=20)
+    between = in_a_row(["k"] * 9, duration_us=10, gap_us=10, start_us=15)
+    ran = [*between, *(dataclasses.replace(one, stream=20) for one in links)]
 
-    region = next(work for label, work in works.items() if label.startswith("region"))
-    linked_us = 100.0
-    assert 0.9 * linked_us < region.wait_s * 1e6 <= linked_us + 1
+    (region,) = captured(ran).works
+
+    assert region.kernel.startswith("region of 19")
+    assert 0.97 * 200e-6 < region.wait_s <= 200e-6
 
 
 def test_kernels_that_are_called_like_gaps_are_told_apart() -> None:
@@ -289,28 +188,6 @@ def test_kernels_that_are_called_like_gaps_are_told_apart() -> None:
     assert {"kernel gap", "kernel host_gap", "kernel gap 2.05-4.1 us", "gap_fill"} == (
         set(workload.kernels) - gaps
     )
-
-
-def test_gpus_of_the_process_count_where_ranks_do_not_tell() -> None:
-    ran = [Ran(kernel=MATMUL, start_us=0, duration_us=300, gpu=gpu) for gpu in (0, 1)]
-
-    size = captured(ran).size
-    chosen = captured(ran, CaptureChoice(gpu_count=1)).size
-
-    assert size is not None
-    assert chosen is not None
-    assert (2, 2 * 2 * 4096.0**3) == (size.gpu_count, size.kernel_flop_count)
-    assert CaveatKind.OTHER_GPUS_LEFT_OUT in kinds(captured(ran))
-    assert 1 == chosen.gpu_count
-
-
-def test_ranks_tell_how_many_gpus_there_are() -> None:
-    trace = profiler_trace(in_a_row([MATMUL], duration_us=300), rank=3, rank_count=16)
-    workload = captured_workload(trace, CaptureChoice())
-
-    assert workload.size is not None
-    assert 16 == workload.size.gpu_count
-    assert "The trace is of rank 3 of 16." in {caveat.seen for caveat in workload.caveats}
 
 
 def test_a_gpu_without_known_peaks_makes_a_doubt() -> None:
@@ -407,3 +284,26 @@ def test_a_capture_is_written_to_a_file_and_read_back(tmp_path: Path) -> None:
     write_workload(workload, tmp_path / "workload.json")
 
     assert workload == read_workload(tmp_path / "workload.json")
+
+
+def test_a_file_without_the_work_of_traced_kernels_is_read_and_an_absurd_one_is_not(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "workload.json"
+    write_workload(captured(training()), path)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    first, *others = document["trace"]["kernels"]
+    for name in ("flop_count", "traffic_bytes", "is_work_estimated"):
+        for kernel in others:
+            del kernel[name]
+
+    path.write_text(json.dumps(document), encoding="utf-8")
+    trace = read_workload(path).trace
+    first["flop_count"] = 1e300
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+    assert trace is not None
+    assert [2 * 4096.0**3, None] == [one.flop_count for one in trace.kernels[:2]]
+    with pytest.raises(InputError, match="at most") as error:
+        read_workload(path)
+    assert "trace.kernels[0].flop_count" == error.value.field

@@ -219,6 +219,16 @@ def test_kernels_of_a_streaming_operation_share_its_bytes_by_time() -> None:
     assert not found[0].is_estimated
 
 
+def test_kernels_that_take_turns_for_a_streaming_operation_do_the_whole_each() -> None:
+    inputs = (half(1024, 1024), half(1024, 1024), scalar("1"))
+    found = works(
+        use("vectorized", op="aten::add", inputs=inputs, count=5, mean_us=10),
+        use("unrolled", op="aten::add", inputs=inputs, count=7, mean_us=30),
+    ).works
+
+    assert [3 * 2 * 1024 * 1024] * 2 == [found[0].traffic_bytes, found[1].traffic_bytes]
+
+
 def test_what_was_counted_wins_over_formulas() -> None:
     found = works(
         use("gemm", op="aten::mm", inputs=MM, measured=MeasuredWork(traffic_bytes=123.0)),
@@ -253,16 +263,23 @@ def test_complaints_name_each_operation_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "elements", "link_bytes", "added_count"),
+    ("name", "elements", "link_bytes", "local_bytes", "added_count"),
     [
-        ("allreduce", (1000, 1000), 2 * 2000 * 7 / 8, 875),
-        ("_allgather_base", (125, 1000), 2000 * 7 / 8, 0),
-        ("reduce_scatter", (1000, 125), 2000 * 7 / 8, 875),
-        ("broadcast", (1000, 1000), 2000, 0),
+        ("allreduce", (1000, 1000), 2 * 2000 * 7 / 8, 5 * 2000 * 7 / 8, 875),
+        ("_allgather_base", (125, 1000), 2000 * 7 / 8, 2 * 2000 * 7 / 8, 0),
+        ("reduce_scatter", (1000, 125), 2000 * 7 / 8, 3 * 2000 * 7 / 8, 875),
+        ("all_to_allv", (1000, 1000), 2000 * 7 / 8, 2 * 2000 * 7 / 8, 0),
+        ("broadcast", (1000, 1000), 2000, 4000, 0),
+        ("reduce", (1000, 1000), 2000, 6000, 1000),
+        ("send", (1000, 1000), 2000, 2000, 0),
     ],
 )
 def test_collectives_move_what_rings_move(
-    name: str, elements: tuple[int, int], link_bytes: float, added_count: float
+    name: str,
+    elements: tuple[int, int],
+    link_bytes: float,
+    local_bytes: float,
+    added_count: float,
 ) -> None:
     traffic = link_traffic(
         Collective(
@@ -275,11 +292,30 @@ def test_collectives_move_what_rings_move(
     )
 
     assert traffic is not None
-    assert (link_bytes, added_count) == (traffic.link_bytes, traffic.added_count)
+    assert (link_bytes, local_bytes, added_count) == (
+        traffic.link_bytes,
+        traffic.local_bytes,
+        traffic.added_count,
+    )
 
 
 def test_a_collective_without_metadata_moves_what_nobody_knows() -> None:
     assert link_traffic(Collective(name="allreduce")) is None
+
+
+def test_a_collective_of_absurd_size_only_waits() -> None:
+    absurd = Collective(
+        name="allreduce", dtype="Float", input_element_count=10**400, group_gpu_count=10**400
+    )
+
+    assert link_traffic(absurd) is None
+
+
+def test_counts_that_no_kernel_reaches_are_not_believed() -> None:
+    found = works(use("gemm", measured=MeasuredWork(flop_count=1e30, traffic_bytes=1e30))).works
+
+    assert found[0].is_estimated
+    assert found[0].flop_count < 1e12
 
 
 def test_a_kernel_above_the_memory_bandwidth_was_served_by_caches() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -12,8 +14,10 @@ import pytest
 from tests.traces import training_trace
 
 from joulewise.domain.errors import InputError
-from joulewise.store.importers.traces import json_cursor, json_source
+from joulewise.domain.ports import no_progress
+from joulewise.store.importers.traces import json_cursor, json_source, json_stream, kineto
 from joulewise.store.importers.traces.kineto import read_kineto
+from joulewise.store.importers.traces.kineto_events import KinetoEvent, lenient_event
 
 KERNEL = b'{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":1,"args":{"device":0,"stream":7}}'
 LIST = b'{"traceEvents":['
@@ -59,7 +63,16 @@ def refusal(path: Path, block_byte_count: int = 1 << 20) -> InputError:
         (LIST + KERNEL + b",]}", "']' is not expected after event 1"),
         (b"[" + KERNEL + b"," + KERNEL + b" , ]", "']' is not expected after event 2"),
         (LIST + KERNEL + b'],"traceEvents":[' + KERNEL + b"]}", "the file has traceEvents twice"),
-        (b'[{"ph":"X","cat":"kernel","name":"k","dur":1}]', "says when it began"),
+        (b'[{"ph":"X","cat":"kernel","name":"k","dur":1}]', "says when it began and how long"),
+        (
+            b'[{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":1},'
+            b'{"ph":"X","cat":"kernel","name":"k","ts":1.7e15,"dur":1}]',
+            "kernels start 19675 days apart",
+        ),
+        (
+            b'[{"ph":"X","cat":"kernel","name":"' + b"x" * 65_537 + b'","ts":1,"dur":1}]',
+            "the name of a kernel is longer than 65536 characters",
+        ),
     ],
 )
 def test_what_is_no_trace_is_refused_in_one_sentence(tmp_path: Path, raw: bytes, said: str) -> None:
@@ -136,6 +149,91 @@ def test_an_event_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     path.write_bytes(b'[{"name":"' + b"x" * (3 << 20))
 
     assert "a value is longer than 1 MiB, before the first event" in str(refusal(path, 1 << 16))
+
+
+def test_a_long_value_is_refused_also_where_all_of_it_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_cursor, "MOST_VALUE_BYTE_COUNT", 1 << 16)
+    path = tmp_path / "long.json"
+    empty = b"{}," * (1 << 16) + b"{}"
+    for raw in (b'[{"a":[' + empty + b"]}]", b'{"a":[' + empty + b'],"traceEvents":[' + KERNEL):
+        path.write_bytes(raw)
+        assert "a value is longer than 0 MiB" in str(refusal(path))
+
+
+def test_tiny_events_are_read_in_smaller_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_stream, "_MOST_OBJECTS_COUNT", 1_000)
+    path = tmp_path / "tiny.json"
+    path.write_bytes(b"[" + b"{}," * 50_000 + KERNEL + b"]")
+    with json_source.opened_source(path, no_progress) as source:
+        stream = json_stream.EventStream(source, KinetoEvent, lenient_event)
+        counts = [len(batch) for batch in stream.batches()]
+
+    assert 50_001 == sum(counts) == stream.event_count
+    assert max(counts) <= 1_000
+
+
+def test_a_file_with_more_events_than_fit_into_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kineto, "_MOST_ROWS_COUNT", 10)
+    path = training_trace().write(tmp_path / "trace.json")
+
+    assert "more than 10 kernels, launches and operations" in str(refusal(path))
+
+
+# What is packed well and would take gigabytes: what is written, how often, and what is around it.
+HOSTILE = {
+    "objects in an event": (b'[{"x":1},{"a":[', b"{},", 40_000_000, b"{}]}]"),
+    "objects before the events": (b'{"a":[', b"{},", 40_000_000, b'{}],"traceEvents":[]}'),
+    "devices": (b'{"deviceProperties":[', b"{},", 2_500_000, b'{}],"traceEvents":[]}'),
+    "empty events": (b"[", b"{},", 20_000_000, KERNEL + b"]"),
+    "events without arguments": (b"[", b'{"args":{}},', 5_000_000, KERNEL + b"]"),
+    "numbers that are none": (b'[{"a":[NaN,', b"1e1,", 2_000_000, '"\U0001f600"]}]'.encode()),
+    "one long text": (b'[{"a":"', b"xxxxxxxx", 20_000_000, b'"}]'),
+    "operations": (b"[", b'{"ph":"X","cat":"cpu_op","ts":1,"dur":1},', 5_000_000, KERNEL + b"]"),
+    "kernels": (b"[", KERNEL + b",", 3_500_000, KERNEL + b"]"),
+}
+READ = """
+import resource, sys
+from pathlib import Path
+from joulewise.domain.errors import InputError
+from joulewise.store.importers.traces.kineto import read_kineto
+try:
+    read_kineto(Path(sys.argv[1]))
+except InputError:
+    pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+PACK = """
+import sys, zlib
+path, head, filling, count, tail = sys.argv[1:]
+packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+block = bytes.fromhex(filling) * 100_000
+with open(path, "wb") as file:
+    file.write(packer.compress(bytes.fromhex(head)))
+    for _ in range(int(count) // 100_000):
+        file.write(packer.compress(block))
+    file.write(packer.compress(bytes.fromhex(tail)) + packer.flush())
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_small_file_takes_much_memory(tmp_path: Path, name: str) -> None:
+    head, filling, count, tail = HOSTILE[name]
+    path = str(tmp_path / "hostile.json.gz")
+    packing = [path, head.hex(), filling.hex(), str(count), tail.hex()]
+    # In processes of their own: a child's peak begins with that of its parent.
+    subprocess.run([sys.executable, "-c", PACK, *packing], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", READ, path], capture_output=True, text=True, check=True, timeout=120
+    )
+
+    assert int(done.stdout) < 700 * 1024
 
 
 def test_hardly_an_event_is_read_one_by_one(

@@ -100,3 +100,11 @@ def test_what_triton_launches_through_the_driver_has_its_operation(measured_data
         gather.collective.output_element_count,
         gather.collective.group_gpu_count,
     )
+
+
+def test_kernels_of_the_step_before_the_profile_belong_to_no_step(measured_data: Path) -> None:
+    trace = read(measured_data, "tracelens_h100_qwen1.5-0.5b.json.gz")
+
+    assert ["ProfilerStep#6"] == [step.name for step in trace.steps]
+    assert 1029 == np.sum(trace.is_in_step)
+    assert not np.any(trace.is_in_step[:436])

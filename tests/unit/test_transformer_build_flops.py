@@ -234,6 +234,14 @@ def test_a_setup_that_cannot_be_built_is_refused_by_its_option(
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("name", ["", "two\nlines", "half \ud800"])
+def test_a_name_that_no_file_could_hold_is_refused(name: str) -> None:
+    with pytest.raises(InputError) as caught:
+        transformer_workload(LLAMA, SETUP, name=name)
+
+    assert "name" == caught.value.field
+
+
 def test_a_sequence_beyond_the_learned_positions_is_refused() -> None:
     with pytest.raises(InputError, match="512 positions, fewer than a sequence of 1024") as caught:
         transformer_workload(preset_model("bert-base"), TrainingSetup(sequence_count=1024))

@@ -26,7 +26,9 @@ class CaveatKind(StrEnum):
     ITERATION_ASSUMED = "IterationAssumed"
     KERNELS_STOOD_IN = "KernelsStoodIn"
     LINK_ASSUMED = "LinkAssumed"
+    MEMORY_EXCEEDED = "MemoryExceeded"
     MEMORY_LOCK_SLOWS = "MemoryLockSlows"
+    MOSTLY_GAPS = "MostlyGaps"
     NOT_STEADY = "NotSteady"
     NOT_VERIFIED = "NotVerified"
     NO_UNCERTAINTY = "NoUncertainty"
@@ -42,6 +44,7 @@ class CaveatKind(StrEnum):
     SIMULATED_DEVICE = "SimulatedDevice"
     STREAMS_MERGED = "StreamsMerged"
     THERMALLY_THROTTLED = "ThermallyThrottled"
+    TRACED_ELSEWHERE = "TracedElsewhere"
     TRACE_INCOMPLETE = "TraceIncomplete"
     TRANSITIONS_ASSUMED = "TransitionsAssumed"
     TRANSITIONS_NOT_COUNTED = "TransitionsNotCounted"
@@ -107,6 +110,9 @@ _GRAVEST_FIRST = (
     CaveatKind.TRANSITIONS_NOT_COUNTED,
     CaveatKind.TRANSITIONS_ASSUMED,
     CaveatKind.WORKLOAD_ASSUMED,
+    CaveatKind.MOSTLY_GAPS,
+    CaveatKind.MEMORY_EXCEEDED,
+    CaveatKind.TRACED_ELSEWHERE,
     CaveatKind.TRACE_INCOMPLETE,
     CaveatKind.ITERATION_ASSUMED,
     CaveatKind.WORK_ESTIMATED,
@@ -203,9 +209,17 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
         "How long GPUs exchange data hangs on the link between them, which nobody measured.",
         "Give the link's bandwidth, or import a profile of the job on its GPUs.",
     ),
+    CaveatKind.MEMORY_EXCEEDED: (
+        "What does not fit into memory does not run there, whatever its clocks.",
+        "Choose a GPU with more memory, a smaller batch, recomputation, or more GPUs.",
+    ),
     CaveatKind.MEMORY_LOCK_SLOWS: (
         "A lock on the memory clock slows this GPU although the clock is its highest.",
         "Leave the memory clock at auto on this GPU.",
+    ),
+    CaveatKind.MOSTLY_GAPS: (
+        "Without the gaps the same work takes less time and energy than clocks can save.",
+        "Mend those first (data loader, launches), or import another step.",
     ),
     CaveatKind.NOT_STEADY: (
         "Temperature was still moving, and power moves with it.",
@@ -266,6 +280,10 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     CaveatKind.THERMALLY_THROTTLED: (
         "Heat lowered the clock, so the cell says more about the cooling than the setting.",
         "Improve cooling or lower the power limit.",
+    ),
+    CaveatKind.TRACED_ELSEWHERE: (
+        "Time and saving are those of the device named here, not of the job that was traced.",
+        "Measure on the kind of GPU that was traced, or import a profile of this one.",
     ),
     CaveatKind.TRACE_INCOMPLETE: (
         "The profile lacks part of what ran, so times and FLOPs may be too low.",

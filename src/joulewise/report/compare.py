@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -49,7 +49,10 @@ _RIVAL_LABELS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonRow:
-    """One way to run the iteration; `basis` says where its figures come from."""
+    """One way to run the iteration; `basis` says where its figures come from.
+
+    `point_count` is how many single points the sweep has, for the best of them.
+    """
 
     role: Role
     label: str
@@ -61,6 +64,7 @@ class ComparisonRow:
     saving_ratio: float
     slowdown_interval: Interval | None = None
     saving_interval: Interval | None = None
+    point_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +181,9 @@ def comparison_rows(inputs: ReportInputs) -> tuple[ComparisonRow, ...]:
     limit_ratio = equal_slowdown_ratio(plan, verification)
     sweep, basis = inputs.rivals or inputs.sweep, inputs.rivals_basis
     rows = [_baseline_row(plan)]
-    rows += _best_static_rows(plan, static_points(plan, sweep), limit_ratio, basis)
+    best_static = _best_static_rows(plan, static_points(plan, sweep), limit_ratio, basis)
+    point_count = len(static_points(plan, inputs.sweep))
+    rows += [replace(row, point_count=point_count) for row in best_static]
     if inputs.best_pass is not None:
         clocks = "one operating point per pass"
         rows.append(_rival_row(plan, Role.BEST_PASS, inputs.best_pass, clocks, basis))

@@ -8,7 +8,7 @@ from joulewise.domain.caveats import Caveat, CaveatKind, is_simulated
 from joulewise.domain.plan import Interval, Plan, Status, Verification
 from joulewise.report.compare import ComparisonRow, Role
 from joulewise.report.regions import change_indices
-from joulewise.report.wording import change, percent, points
+from joulewise.report.wording import change, counted, percent, points
 
 _LEAST_SHOWN_RATIO = 0.0005  # below 0.05 points two savings read the same
 _SMALLEST_GAP_RATIO = 1e-4  # what still shows with two digits
@@ -61,7 +61,7 @@ def verdict(plan: Plan, verification: Verification | None, rows: Sequence[Compar
         return (
             f"Promised, not verified{aside}: {saved} less energy at "
             f"{change(plan.slowdown_ratio)} time{_allowed(plan)}"
-            f"{_lead_over_static(plan.saving_ratio, _as_promised(plan), rows)}."
+            f"{_lead_over_static(plan, plan.saving_ratio, _as_promised(plan), rows)}."
         )
     return _verified(plan, verification, rows)
 
@@ -104,7 +104,7 @@ def _verified(plan: Plan, verification: Verification, rows: Sequence[ComparisonR
             f"at {time}{_allowed(plan)}."
         )
     budget_ratio = plan.request.max_slowdown_ratio
-    lead = _lead_over_static(verification.saving_ratio, saving_span, rows)
+    lead = _lead_over_static(plan, verification.saving_ratio, saving_span, rows)
     lead += _missed_promise(plan, saving_span)
     if budget_ratio is None or span.high_ratio <= 1.0 + budget_ratio:
         how = f"kernel by kernel, {_NOT_COUNTED}" if is_apart else "on fresh runs"
@@ -140,7 +140,7 @@ def _allowed(plan: Plan) -> str:
 
 
 def _lead_over_static(
-    saving_ratio: float, interval: Interval, rows: Sequence[ComparisonRow]
+    plan: Plan, saving_ratio: float, interval: Interval, rows: Sequence[ComparisonRow]
 ) -> str:
     """How the plan stands beside the best single point; no lead where the interval has both."""
     static = next((row for row in rows if row.role is Role.BEST_STATIC), None)
@@ -148,9 +148,31 @@ def _lead_over_static(
         return ""
     rival_ratio = static.saving_ratio
     if rival_ratio < _LEAST_SHOWN_RATIO < interval.low_ratio:
-        return "; no single point saves any"
+        return f"; {_none_of_the_points(static)}"
     if interval.low_ratio > rival_ratio:
         return f", {points(saving_ratio - rival_ratio)} more than {_RIVAL}"
     if interval.high_ratio < rival_ratio:
-        return f", {points(rival_ratio - saving_ratio)} less than {_RIVAL}"
+        less = points(rival_ratio - saving_ratio)
+        return f", {less} less than {_RIVAL}{_why_not_the_rival(plan, static)}"
     return f", no more than {_RIVAL}"
+
+
+def _none_of_the_points(static: ComparisonRow) -> str:
+    """A coarse choice of clocks may just have no good one."""
+    if static.point_count is None:
+        return "no single point that was measured saves any"
+    return (
+        f"none of the {counted(static.point_count, 'single point')} measured saves any "
+        "(--sm-clocks measures more)"
+    )
+
+
+def _why_not_the_rival(plan: Plan, rival: ComparisonRow) -> str:
+    """Where a rival that saves more was not chosen, for the guard band excludes it."""
+    budget_ratio, guard_ratio = plan.request.max_slowdown_ratio, plan.guard_band_ratio
+    if budget_ratio is None or rival.slowdown_ratio <= 1.0 + budget_ratio - guard_ratio:
+        return ""
+    return (
+        f": that one, at {change(rival.slowdown_ratio)} time, is too near the budget, of which "
+        f"{points(guard_ratio)} are kept back so that fresh runs hold it"
+    )

@@ -29,6 +29,7 @@ from joulewise.workflow.preparing import (
     announce_sweep,
     refuse_without_rights,
 )
+from joulewise.workflow.traced_elsewhere import traced_elsewhere_than
 from joulewise.workflow.workloads import load_workload, source_files
 
 SETTINGS = MeasureSettings()
@@ -144,7 +145,8 @@ def sweep_to_file(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tel
         progress=progress,
         workload=workload.name,
     )
-    sweep = replace(sweep, caveats=(*sweep.caveats, *doubts, *workload.caveats))
+    doubts = (*doubts, *workload.caveats, *traced_elsewhere_than(workload, sweep))
+    sweep = replace(sweep, caveats=(*sweep.caveats, *doubts))
     replace_sweep(sweep, out)
     return sweep
 

@@ -24,6 +24,7 @@ from joulewise.report.compare import ComparisonRow, comparison_rows
 from joulewise.store.atomic import require_place
 from joulewise.store.documents import write_plan
 from joulewise.store.sweeps import read_sweep, sweep_sha256
+from joulewise.workflow.mostly_gaps import with_gap_doubts
 from joulewise.workflow.promise import plan_with_guard, plan_with_margin
 from joulewise.workflow.reporting import report_inputs
 from joulewise.workflow.transitions import (
@@ -110,6 +111,7 @@ def plan_to_file(job: PlanJob, progress: Progress = no_progress) -> PlanResult:
     refuse_other_size(sweep.source.workload, workload, job.sweep)
     with named_transition(job.transition):
         plan, rivals = _planned(job, sweep, workload, request)
+    plan = with_gap_doubts(plan, rivals or sweep)
     progress("planning", 1, 2)
     result = PlanResult(
         plan=plan,

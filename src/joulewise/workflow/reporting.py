@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from joulewise.report.page import render_report
 from joulewise.store.atomic import write_atomically
 from joulewise.store.documents import plan_sha256, read_plan, read_verification
 from joulewise.store.sweeps import read_sweep, sweep_sha256
+from joulewise.workflow.kept_workloads import WORKLOAD_NAME
 from joulewise.workflow.promise import calmed_sweep
 from joulewise.workflow.workloads import workload_of_plan
 
@@ -72,7 +74,7 @@ def read_inputs(folder: Path) -> ReportInputs:
         raise InputError(
             "there is no plan in this folder",
             file=str(plan_file),
-            hint=f"Make one: joulewise plan {folder / SWEEP_NAMES[0]} --out {plan_file}",
+            hint=f"Make one: {_plan_command(folder, folder / SWEEP_NAMES[0])}",
         )
     plan = read_plan(plan_file)
     sweep = _read_matching_sweep(folder, plan)
@@ -84,12 +86,20 @@ def read_inputs(folder: Path) -> ReportInputs:
             "this verification is of another plan",
             file=str(verification_file),
             field="plan_sha256",
-            hint=f"Verify this one: joulewise verify {plan_file} --out {verification_file}",
+            hint="Verify this one: "
+            + shlex.join(("joulewise", "verify", str(plan_file), "--out", str(verification_file))),
         )
     rivals, basis = _read_remeasured(folder, plan), "measured again beside the plan"
     if rivals is None and plan.guard_band_ratio > 0:
         rivals, basis = calmed_sweep(sweep), "the sweep, its noise smoothed by the model"
     return report_inputs(plan, sweep, verification, rivals=rivals, rivals_basis=basis)
+
+
+def _plan_command(folder: Path, sweep: Path) -> str:
+    """How to plan anew in a run folder, with the workload that lies there."""
+    command = ["joulewise", "plan", str(sweep), "--out", str(folder / PLAN_NAME)]
+    kept = folder / WORKLOAD_NAME
+    return shlex.join([*command, "--workload", str(kept)] if kept.exists() else command)
 
 
 def _read_remeasured(folder: Path, plan: Plan) -> Sweep | None:
@@ -187,5 +197,5 @@ def _read_matching_sweep(folder: Path, plan: Plan) -> Sweep:
         "the plan was made from another sweep",
         file=str(folder / PLAN_NAME),
         field="sweep_sha256",
-        hint=f"Plan anew: joulewise plan {present[0]} --out {folder / PLAN_NAME}",
+        hint=f"Plan anew: {_plan_command(folder, present[0])}",
     )

@@ -33,6 +33,7 @@ from joulewise.workflow.devices import AskedPowerLimit, open_session, points_of_
 from joulewise.workflow.kept_workloads import keep_workload, require_place_of_copy
 from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.measuring import SETTINGS, journal_header, sweep_to_file
+from joulewise.workflow.mostly_gaps import with_gap_doubts
 from joulewise.workflow.preparing import (
     Announce,
     announce_nothing,
@@ -232,6 +233,7 @@ def _kept_plan(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tell
         caveats=kept.caveats,
     )
     plan = replace(drawn, caveats=_without_selection_bias(drawn.caveats))
+    plan = with_gap_doubts(plan, kept.sweep)
     fresh(rival_cells(sweep, workload, plan), RIVAL_WINDOW_COUNT)
     remeasured = sweep_from_cells(
         fresh.cells, sweep.kernels, sweep.points, sweep.source, caveats=sweep.caveats

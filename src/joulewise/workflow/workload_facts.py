@@ -18,6 +18,7 @@ from joulewise.report.workload_page import render_workload
 from joulewise.simulator.oracle import open_oracle
 from joulewise.store.atomic import require_place, write_atomically
 from joulewise.workflow.devices import refuse_workless
+from joulewise.workflow.traced_elsewhere import traced_elsewhere
 from joulewise.workflow.workloads import load_workload, source_files
 
 
@@ -50,7 +51,7 @@ def show_workload(job: ShowJob) -> ShownWorkload:
     workload = load_workload(job.workload)
     costs = None if job.device is None else costs_on(job.device, workload)
     facts = workload_facts(workload, costs)
-    caveats = (*workload.caveats, *_of_device(costs))
+    caveats = (*workload.caveats, *_of_device(costs), *_of_trace(workload, costs))
     if job.html is not None:
         write_atomically(job.html, render_workload(facts, caveats, costs).encode())
     return ShownWorkload(facts=facts, caveats=caveats)
@@ -73,6 +74,15 @@ def costs_on(device: str, workload: Workload) -> DeviceCosts:
             for row, kernel in enumerate(oracle.kernels)
         },
     )
+
+
+def _of_trace(workload: Workload, costs: DeviceCosts | None) -> tuple[Caveat, ...]:
+    if costs is None:
+        return ()
+    time_s = sum(
+        costs.costs[kernel].time_s * count for kernel, count in workload.launch_counts().items()
+    )
+    return traced_elsewhere(workload, costs.device_name, time_s)
 
 
 def _of_device(costs: DeviceCosts | None) -> tuple[Caveat, ...]:

@@ -16,9 +16,9 @@ from joulewise.cli.values import caveat_kinds
 from joulewise.cli.workload_render import facts_document, print_workload
 from joulewise.domain.plan import Status
 from joulewise.report.workload_words import workload_sentence
+from joulewise.store.importers.traces.file_kinds import Profiler
 from joulewise.workflow.importing_traces import (
     ImportedTrace,
-    Profiler,
     TraceJob,
     import_trace_to_file,
 )

@@ -14,8 +14,10 @@ from joulewise.domain.workload import Dtype, KernelKind, KernelWork
 LAUNCH_S = 2e-6
 """Part of a kernel's time that no clock shortens; that of the virtual H100.
 
-Other virtual GPUs have other ones, so that on them captured kernels take a little more or less
-than the profiler saw (`tests/property/test_capture_laws.py` says how much).
+Other virtual GPUs have other launches, exponents and clocks above that of the printed peak, so
+that on them captured kernels take other times than the profiler saw: up to 2 % less on the
+virtual A100, 14 % less on the RTX 3080 Ti, from 11 % less to 5 % more on the RTX 4090
+(`tests/property/test_capture_laws.py`).
 """
 REFERENCE_DEVICE_NAME = "NVIDIA A100-SXM4-40GB"
 """Whose peaks stand in for those of a GPU that the table does not list, where work is guessed

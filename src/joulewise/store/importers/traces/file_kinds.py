@@ -70,7 +70,7 @@ def _refuse_packed_and_binary(path: Path, raw: bytes, export: str, *, is_packed:
         )
     if not raw.startswith(SQLITE_MAGIC) and b"\0" in raw:
         raise InputError(
-            "this is a binary file, not an export",
+            "this is not an export but a binary file",
             file=str(path),
             hint=f"Export it: {export} {path.name}",
         )

@@ -170,9 +170,9 @@ class EventStream(Generic[Event]):
                 yield events
             else:
                 cursor = JsonCursor(self._source, buffer)
-                events = self._one_by_one(cursor)
+                events, is_last = self._one_by_one(cursor)
                 yield events
-                if cursor.take("]"):
+                if is_last:
                     self._left = cursor
                     return
                 buffer = cursor.rest()
@@ -228,8 +228,8 @@ class EventStream(Generic[Event]):
             return made
         return self._softened(value_of(bytes(raw), self._source.file, f"event {row}"), row)
 
-    def _one_by_one(self, cursor: JsonCursor) -> list[Event]:
-        """Most events of what was read, one at least; stops before the end of the list."""
+    def _one_by_one(self, cursor: JsonCursor) -> tuple[list[Event], bool]:
+        """Most events of what was read, one at least; says whether their list ends with them."""
         byte_count = cursor.left_count()
         events: list[Event] = []
         while len(events) < _MOST_OBJECTS_COUNT:
@@ -240,15 +240,12 @@ class EventStream(Generic[Event]):
             made = self._made(cursor.written(), self.event_count)
             events.append(self._softened(value, self.event_count) if made is None else made)
             if not cursor.take(","):
-                self._expect_end(cursor)
-                break
+                if not cursor.take("]"):
+                    raise self._unexpected(cursor, self._place())
+                return events, True
             if cursor.left_count() < byte_count * _STOPS_BEFORE_END:
                 break
-        return events
-
-    def _expect_end(self, cursor: JsonCursor) -> None:
-        if cursor.peek() != "]":
-            raise self._unexpected(cursor, self._place())
+        return events, False
 
     def _softened(self, value: object, row: int) -> Event:
         if not isinstance(value, dict):

@@ -19,9 +19,17 @@ from joulewise.store.importers.traces.kineto_events import KinetoEvent, lenient_
 from joulewise.store.importers.traces.kineto_links import Columns, Links, linked
 from joulewise.store.importers.traces.kineto_signatures import signatures_of
 from joulewise.store.importers.traces.kineto_steps import Steps, steps_of
+from joulewise.store.importers.traces.launch_totals import (
+    LONGEST_NAME_COUNT,
+    NS_PER_S,
+    kernel_totals,
+    refuse_long_span,
+)
 
 TOOL = "kineto"
-_NS_PER_S = 1_000_000_000
+# What is kept of an event, and what is made of that, takes about 200 bytes; of a trace of 1 GB
+# some two million events are kept.
+_MOST_ROWS_COUNT = 4_000_000
 _DEVICES = "deviceProperties"
 _JOB = "distributedInfo"
 
@@ -59,13 +67,23 @@ def read_kineto(
         )
         for batch in stream.batches():
             columns.add(batch)
+            _refuse_too_many(columns, str(path))
     return _trace(columns, str(path), stream.beside)
+
+
+def _refuse_too_many(columns: KinetoColumns, file: str) -> None:
+    if columns.row_count() > _MOST_ROWS_COUNT:
+        raise InputError(
+            f"the file holds more than {_MOST_ROWS_COUNT} kernels, launches and operations",
+            file=file,
+            hint="Profile a few iterations only.",
+        )
 
 
 def _trace(columns: KinetoColumns, file: str, beside: Mapping[str, object]) -> ProfilerTrace:
     kernels, ops = columns.kernels.columns(), columns.ops.columns()
-    totals = _totals(columns, kernels)
-    _refuse_without_kernels(file, totals, kernels)
+    totals, time_ns = _totals(columns, kernels)
+    _refuse_senseless(file, totals, kernels)
     order = np.argsort(kernels["start"], kind="stable")
     kernels = {name: column[order] for name, column in kernels.items()}
     links = linked(columns, kernels, ops)
@@ -88,9 +106,9 @@ def _trace(columns: KinetoColumns, file: str, beside: Mapping[str, object]) -> P
         step_index=np.maximum(steps.of_kernel, 0),
         is_in_step=steps.of_kernel != ABSENT,
         gpus=_gpus(kernels, beside.get(_DEVICES)),
-        kernel_count=sum(count for count, _ in totals.values()),
-        kernel_time_s=sum(time for _, time in totals.values()) / _NS_PER_S,
-        totals=_kernel_totals(totals),
+        kernel_count=sum(total.launch_count for total in totals),
+        kernel_time_s=time_ns / NS_PER_S,
+        totals=totals,
         rank=rank,
         rank_count=rank_count,
         caveats=_caveats(columns, links),
@@ -98,37 +116,18 @@ def _trace(columns: KinetoColumns, file: str, beside: Mapping[str, object]) -> P
 
 
 def _seconds(nanoseconds: NDArray[np.int64]) -> NDArray[np.float64]:
-    return nanoseconds / _NS_PER_S
+    return nanoseconds / NS_PER_S
 
 
-def _totals(columns: KinetoColumns, kernels: Columns) -> dict[str, tuple[int, int]]:
-    """Count and whole nanoseconds of every kernel name in the file."""
+def _totals(columns: KinetoColumns, kernels: Columns) -> tuple[tuple[KernelTotal, ...], int]:
+    """Totals of every kernel name in the file, and the whole nanoseconds of all."""
     unplaced = columns.unplaced.columns()
-    name = np.concatenate((kernels["name"], unplaced["name"]))
-    duration = np.concatenate((kernels["duration"], unplaced["duration"]))
-    counts = np.bincount(name, minlength=len(columns.names))
-    times = np.zeros(len(counts), dtype=np.int64)
-    np.add.at(times, name, duration)
-    return {
-        text: (count, time)
-        for text, count, time in zip(
-            columns.names.values(), counts.tolist(), times.tolist(), strict=True
-        )
-        if count
-    }
+    name = np.concatenate((kernels["name"], unplaced["name"])).tolist()
+    duration = np.concatenate((kernels["duration"], unplaced["duration"])).tolist()
+    return kernel_totals(columns.names.values(), zip(name, duration, strict=True))
 
 
-def _kernel_totals(totals: Mapping[str, tuple[int, int]]) -> tuple[KernelTotal, ...]:
-    longest_first = sorted(totals.items(), key=lambda item: (-item[1][1], item[0]))
-    return tuple(
-        KernelTotal(name=name, launch_count=count, time_s=time / _NS_PER_S)
-        for name, (count, time) in longest_first
-    )
-
-
-def _refuse_without_kernels(
-    file: str, totals: Mapping[str, tuple[int, int]], kernels: Columns
-) -> None:
+def _refuse_senseless(file: str, totals: tuple[KernelTotal, ...], kernels: Columns) -> None:
     if not totals:
         raise InputError(
             "there are no GPU kernels in the file",
@@ -138,17 +137,26 @@ def _refuse_without_kernels(
         )
     if not len(kernels["start"]):
         raise InputError(
-            "no GPU kernel in the file says when it began",
+            "no GPU kernel in the file says when it began and how long it ran",
             file=file,
             field="ts",
             hint="Profile again.",
         )
+    if any(len(total.name) > LONGEST_NAME_COUNT for total in totals):
+        raise InputError(
+            f"the name of a kernel is longer than {LONGEST_NAME_COUNT} characters",
+            file=file,
+            field="name",
+            hint="The file is damaged: profile again.",
+        )
+    first, last = int(kernels["start"].min()), int(kernels["start"].max())
+    refuse_long_span((first, last), file, "ts")
 
 
 def _traced_steps(steps: Steps, first: int) -> tuple[TracedStep, ...]:
     return tuple(
         TracedStep(
-            name=name, start_s=(start - first) / _NS_PER_S, duration_s=(end - start) / _NS_PER_S
+            name=name, start_s=(start - first) / NS_PER_S, duration_s=(end - start) / NS_PER_S
         )
         for name, start, end in zip(
             steps.names, steps.start.tolist(), steps.end.tolist(), strict=True
@@ -183,12 +191,16 @@ def _caveats(columns: KinetoColumns, links: Links) -> tuple[Caveat, ...]:
     kernel_count = len(links.op)
     doubts = (
         (
-            columns.senseless_duration_count,
-            "{} GPU kernels do not say how long they ran, and count as 0 s",
+            columns.timeless_count,
+            "{} GPU kernels do not say how long they ran, and count in the totals only, as 0 s",
         ),
         (
-            len(columns.unplaced.columns()["name"]),
+            len(columns.unplaced) - columns.timeless_count,
             "{} GPU kernels do not say when they began, and count in the totals only",
+        ),
+        (
+            int(np.sum(links.is_ambiguous)),
+            f"{{}} of {kernel_count} GPU kernels may have been launched by several processes",
         ),
         (
             unlinked_count,

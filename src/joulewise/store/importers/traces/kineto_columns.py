@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from joulewise.store.importers.traces.kineto_events import (
     Arguments,
     KinetoEvent,
-    duration_nanoseconds,
     identifier,
+    launch_nanoseconds,
     nanoseconds,
+    span_nanoseconds,
 )
 
 IntColumn = NDArray[np.int64]
@@ -27,6 +28,7 @@ _MARKS = ("user_annotation",)
 _GPU_MARKS = ("gpu_user_annotation",)
 _KERNELS = ("kernel",)
 _NO_ARGUMENTS = Arguments()
+_LONGEST_NAME_COUNT = 1_000
 ABSENT = -1
 
 
@@ -54,6 +56,9 @@ class Rows:
     def __init__(self, *names: str) -> None:
         self._names = names
         self._cells = array("q")
+
+    def __len__(self) -> int:
+        return len(self._cells) // len(self._names)
 
     def add(self, row: Iterable[int]) -> None:
         """Append one row, a number for each name."""
@@ -90,9 +95,9 @@ class KinetoColumns:
         )  # fmt: skip
         self.marks = Rows("start", "end", "owner", "name")
         self.gpu_marks = Rows("start", "end", "gpu", "stream", "name")
-        # Kernels without a place in time count in the totals only: name, duration.
+        # Kernels without a start, or without a duration, which is 0 then, count in the totals only.
         self.unplaced = Rows("name", "duration")
-        self.senseless_duration_count = 0
+        self.timeless_count = 0
         self._handlers: dict[str | None, Callable[[KinetoEvent], None]] = {}
         self._by_category = {
             **dict.fromkeys(_KERNELS, self._add_kernel),
@@ -113,6 +118,13 @@ class KinetoColumns:
                     handler = self._handler(event.cat)
                 handler(event)
 
+    def row_count(self) -> int:
+        """Rows of all kinds that were kept."""
+        kinds = (
+            self.kernels, self.launches, self.ops, self.marks, self.gpu_marks, self.unplaced,
+        )  # fmt: skip
+        return sum(len(rows) for rows in kinds)
+
     def _handler(self, category: str | None) -> Callable[[KinetoEvent], None]:
         found = self._by_category.get((category or "").lower(), _skip)
         self._handlers[category] = found
@@ -120,13 +132,12 @@ class KinetoColumns:
 
     def _add_kernel(self, event: KinetoEvent) -> None:
         args = event.args or _NO_ARGUMENTS
-        start, duration = nanoseconds(event.ts), duration_nanoseconds(event.dur)
-        if duration is None:
-            self.senseless_duration_count += 1
-            duration = 0
+        start, duration = nanoseconds(event.ts), launch_nanoseconds(event.dur)
+        # Totals are of names as they are written, to compare with other tools.
         name = self.names.of(event.name or "")
-        if start is None:
-            self.unplaced.add((name, duration))
+        if start is None or duration is None:
+            self.unplaced.add((name, duration or 0))
+            self.timeless_count += duration is None
             return
         geometry = (bytes(args.grid), bytes(args.block), args.shared_memory, args.registers)
         is_graph = identifier(args.graph, 0) > 0 or identifier(args.graph_node, 0) > 0
@@ -139,7 +150,7 @@ class KinetoColumns:
         correlation = identifier((event.args or _NO_ARGUMENTS).correlation)
         start = nanoseconds(event.ts)
         if correlation != ABSENT and start is not None:
-            name = self.names.of(event.name or "")
+            name = self._name(event)
             self.launches.add((start, self._owner(event), correlation, name))
 
     def _add_op(self, event: KinetoEvent) -> None:
@@ -152,7 +163,7 @@ class KinetoColumns:
         if dims:
             inputs = self.inputs.of((dims, bytes(args.types), bytes(args.concrete)))
         self.ops.add((
-            *span, self._owner(event), self.names.of(event.name or ""), _external(args),
+            *span, self._owner(event), self._name(event), _external(args),
             identifier(args.sequence), identifier(args.forward_thread, 0), inputs,
             self._collective(args),
         ))  # fmt: skip
@@ -160,13 +171,17 @@ class KinetoColumns:
     def _add_mark(self, event: KinetoEvent) -> None:
         span = _span(event)
         if span is not None:
-            self.marks.add((*span, self._owner(event), self.names.of(event.name or "")))
+            self.marks.add((*span, self._owner(event), self._name(event)))
 
     def _add_gpu_mark(self, event: KinetoEvent) -> None:
         span = _span(event)
         if span is not None:
             place = _place(event, event.args or _NO_ARGUMENTS)
-            self.gpu_marks.add((*span, *place, self.names.of(event.name or "")))
+            self.gpu_marks.add((*span, *place, self._name(event)))
+
+    def _name(self, event: KinetoEvent) -> int:
+        """Of what is no kernel: the beginning is enough."""
+        return self.names.of((event.name or "")[:_LONGEST_NAME_COUNT])
 
     def _owner(self, event: KinetoEvent) -> int:
         return self.owners.of((event.pid, event.tid))
@@ -195,7 +210,7 @@ def _place(event: KinetoEvent, args: Arguments) -> tuple[int, int]:
 
 
 def _span(event: KinetoEvent) -> tuple[int, int] | None:
-    start, duration = nanoseconds(event.ts), duration_nanoseconds(event.dur)
+    start, duration = nanoseconds(event.ts), span_nanoseconds(event.dur)
     return None if start is None or duration is None else (start, start + duration)
 
 

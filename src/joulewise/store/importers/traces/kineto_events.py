@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from typing import TypeVar
 
 import msgspec
 
 from joulewise.store.importers.traces.json_cursor import WrittenFloat
+from joulewise.store.importers.traces.launch_totals import LONGEST_LAUNCH_NS
 
 Identifier = int | str | None
 Number = int | float | None
 
 _NOTHING = msgspec.Raw(b"")
 _NANOSECONDS_PER_MICROSECOND = 1000
-# 146 years; what lies beyond is no time.
+# Since 1970 until 2116; what lies beyond, or that long before, is no time.
 _MOST_NANOSECONDS = 2**62
+_LEAST_NANOSECONDS = -(2**61)
+# An end is a start and a duration, and must be a number of eight bytes.
+_LONGEST_SPAN_NS = 2**61
 _MOST_IDENTIFIER = 2**62
 # Digits of the largest time, and a few of a fraction.
 _LONGEST_TIME = 40
@@ -95,16 +99,27 @@ def nanoseconds(ts: msgspec.Raw) -> int | None:
         number = Decimal(text.decode("ascii", "replace").strip('"')) * _NANOSECONDS_PER_MICROSECOND
     except InvalidOperation:
         return None
-    if not number.is_finite() or abs(number) > _MOST_NANOSECONDS:
+    if not number.is_finite() or not _LEAST_NANOSECONDS <= number <= _MOST_NANOSECONDS:
         return None
-    return round(number)
+    return int(number.to_integral_value(ROUND_HALF_UP))
 
 
-def duration_nanoseconds(dur: Number) -> int | None:
-    """Whole nanoseconds of a duration in microseconds; `None` where it is none."""
-    if dur is None or not 0 <= dur * _NANOSECONDS_PER_MICROSECOND <= _MOST_NANOSECONDS:
+def span_nanoseconds(dur: Number) -> int | None:
+    """Whole nanoseconds of a duration in microseconds; `None` where it is none.
+
+    Halves are rounded away from zero, as `round` of C and jq does.
+    """
+    if dur is None or not 0 <= dur * _NANOSECONDS_PER_MICROSECOND <= _LONGEST_SPAN_NS:
         return None
-    return round(dur * _NANOSECONDS_PER_MICROSECOND)
+    number = dur * _NANOSECONDS_PER_MICROSECOND
+    whole = int(number)
+    return whole + (number - whole >= 0.5)  # noqa: PLR2004 - a half
+
+
+def launch_nanoseconds(dur: Number) -> int | None:
+    """As `span_nanoseconds`; `None` also for what no kernel takes."""
+    duration = span_nanoseconds(dur)
+    return None if duration is None or duration > LONGEST_LAUNCH_NS else duration
 
 
 def identifier(value: Identifier | float, absent: int = -1) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from joulewise.domain.passes import Pass
+from joulewise.domain.passes import Pass, is_communication_kernel
 from joulewise.store.importers.traces.annotations import pass_of_annotation
 from joulewise.store.importers.traces.kineto_columns import ABSENT, KinetoColumns
 from joulewise.store.importers.traces.kineto_nesting import (
@@ -15,6 +15,12 @@ from joulewise.store.importers.traces.kineto_nesting import (
     NO_PASS,
     Intervals,
     enclosed,
+)
+from joulewise.store.importers.traces.kineto_processes import (
+    AMBIGUOUS,
+    launch_rows,
+    processes_of,
+    rows_of_process,
 )
 
 IntColumn = NDArray[np.int64]
@@ -24,7 +30,8 @@ Columns = dict[str, IntColumn]
 _PASSES = tuple(Pass)
 _CODES = {each: code for code, each in enumerate(_PASSES, start=NO_PASS + 1)}
 _GRAPH_LAUNCH = "GraphLaunch"
-_COLLECTIVE_LIBRARIES = ("nccl", "rccl")
+# What tells stands at the beginning of a name, however long it is.
+_READ_CHARACTER_COUNT = 1_000
 # Operators are namespace::name; one that is named forward may run in a backward pass.
 _OPERATOR = "::"
 # Old traces hold whole microseconds, cut off: a launch may seem to lie this far outside its op.
@@ -36,11 +43,12 @@ class Links:
     """For each kernel, shape (kernels,): where the profiler does not say, `op` is -1.
 
     `host_time` is when it was launched, in nanoseconds; it means nothing where `is_launch_known`
-    is false.
+    is false. `is_ambiguous`: several processes may have launched it.
     """
 
     host_time: IntColumn
     is_launch_known: BoolColumn
+    is_ambiguous: BoolColumn
     is_graph: BoolColumn
     op: IntColumn
     passes: tuple[Pass | None, ...]
@@ -50,13 +58,24 @@ def linked(columns: KinetoColumns, kernels: Columns, ops: Columns) -> Links:
     """Follow correlation to the launch, external id or time to the operation."""
     launches = columns.launches.columns()
     names = columns.names.values()
-    launch = _found(kernels["correlation"], launches["correlation"])
-    is_launched = launch != ABSENT
+    process = processes_of(columns.owners.values())
+    launch = launch_rows(
+        kernels["correlation"],
+        kernels["gpu"],
+        launches["correlation"],
+        _taken(process, launches["owner"]),
+    )
+    is_ambiguous = launch == AMBIGUOUS
+    is_launched = launch >= 0
     host_time = _taken(launches["start"], launch)
     owner = _taken(launches["owner"], launch)
     is_graph = kernels["is_graph"].astype(np.bool_) | _is_graph_launch(launches, launch, names)
 
-    op = _op_by_external(kernels, ops, host_time, is_launched)
+    own_process = np.where(is_launched, _taken(process, owner), ABSENT)
+    op = rows_of_process(
+        kernels["external"], own_process, ops["external"], _taken(process, ops["owner"])
+    )
+    op = np.where(_is_meant(op, kernels, ops, host_time, is_launched), op, ABSENT)
     # Where only the operation is known, the kernel was launched while it ran.
     is_only_op = ~is_launched & (op != ABSENT)
     host_time = np.where(is_only_op, _taken(ops["start"], op), host_time)
@@ -78,20 +97,11 @@ def linked(columns: KinetoColumns, kernels: Columns, ops: Columns) -> Links:
     return Links(
         host_time=host_time,
         is_launch_known=is_known,
+        is_ambiguous=is_ambiguous & ~is_only_op,
         is_graph=is_graph,
         op=op,
         passes=tuple(_PASSES[code - 1] if code else None for code in codes.tolist()),
     )
-
-
-def _found(wanted: IntColumn, keys: IntColumn) -> IntColumn:
-    """Row of the first equal key for each number wanted, -1 where there is none."""
-    if not len(keys):
-        return np.full(len(wanted), ABSENT, dtype=np.int64)
-    order = np.argsort(keys, kind="stable")
-    position = np.minimum(np.searchsorted(keys[order], wanted, side="left"), len(keys) - 1)
-    row = order[position]
-    return np.where((keys[row] == wanted) & (wanted != ABSENT), row, ABSENT)
 
 
 def _taken(column: IntColumn, row: IntColumn) -> IntColumn:
@@ -102,25 +112,23 @@ def _taken(column: IntColumn, row: IntColumn) -> IntColumn:
 
 def _is_graph_launch(launches: Columns, launch: IntColumn, names: tuple[str, ...]) -> BoolColumn:
     is_graph = np.array([_GRAPH_LAUNCH in name for name in names], dtype=np.bool_)
-    found: BoolColumn = (launch != ABSENT) & is_graph[_taken(launches["name"], launch)]
+    found: BoolColumn = (launch >= 0) & is_graph[_taken(launches["name"], launch)]
     return found
 
 
-def _op_by_external(
-    kernels: Columns, ops: Columns, host_time: IntColumn, is_launched: BoolColumn
-) -> IntColumn:
-    """The operation that the profiler names.
+def _is_meant(
+    op: IntColumn, kernels: Columns, ops: Columns, host_time: IntColumn, is_launched: BoolColumn
+) -> BoolColumn:
+    """Whether the operation of the external id is what the profiler means.
 
     Old profilers wrote the correlation there, which may be the number of any operation: the
     launch must lie in it.
     """
-    external = kernels["external"]
-    op = _found(external, ops["external"])
     is_inside = (_taken(ops["start"], op) - _SLACK_NS <= host_time) & (
         host_time <= _taken(ops["end"], op) + _SLACK_NS
     )
-    is_meant = np.where(is_launched, is_inside, external != kernels["correlation"])
-    return np.where(is_meant, op, ABSENT)
+    is_other = kernels["external"] != kernels["correlation"]
+    return (op >= 0) & np.where(is_launched, is_inside, is_other)
 
 
 def _host_intervals(columns: KinetoColumns, ops: Columns, names: tuple[str, ...]) -> Intervals:
@@ -179,8 +187,7 @@ def _gpu_codes(
 
 def _is_communication(kernels: Columns, names: tuple[str, ...]) -> BoolColumn:
     is_collective = np.array(
-        [any(library in name.lower() for library in _COLLECTIVE_LIBRARIES) for name in names],
-        dtype=np.bool_,
+        [is_communication_kernel(name[:_READ_CHARACTER_COUNT]) for name in names], dtype=np.bool_
     )
     found: BoolColumn = (kernels["collective"] != ABSENT) | is_collective[kernels["name"]]
     return found

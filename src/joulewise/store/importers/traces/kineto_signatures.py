@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+from numpy.typing import NDArray
+
 from joulewise.domain.trace import Collective, Extent, KernelSignature, OpInput
 from joulewise.store.importers.traces.kineto_columns import ABSENT, KinetoColumns, Numbers
 from joulewise.store.importers.traces.kineto_links import Columns, Links
 
 _DIMENSIONS = 3
+_NO_NAME = "(no name)"
 
 
 def signatures_of(
@@ -16,11 +20,13 @@ def signatures_of(
 ) -> tuple[tuple[KernelSignature, ...], list[int]]:
     """Distinct signatures in order of first launch, and the index of each kernel's own."""
     makers: Numbers[tuple[int, int, int, int, int]] = Numbers()
+    shown, shown_numbers = _shown(columns.names.values())
+    name_column = shown_numbers[kernels["name"]].tolist()
     op_names, op_inputs = ops["name"].tolist(), ops["inputs"].tolist()
     op_collectives = ops["collective"].tolist()
     index = []
     for name, geometry, collective, op in zip(
-        kernels["name"].tolist(),
+        name_column,
         kernels["geometry"].tolist(),
         kernels["collective"].tolist(),
         links.op.tolist(),
@@ -31,13 +37,28 @@ def signatures_of(
             exchanged = op_collectives[op] if collective == ABSENT else collective
             key = (name, geometry, exchanged, op_names[op], op_inputs[op])
         index.append(makers.of(key))
-    maker = _SignatureMaker(columns)
+    maker = _SignatureMaker(columns, shown)
     return tuple(maker.made(*key) for key in makers.values()), index
 
 
+def _shown(names: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Names that can be shown, and the number of each name's own among them."""
+    shown: Numbers[str] = Numbers()
+    numbers = [shown.of(_printable(name) or _NO_NAME) for name in names]
+    return shown.values(), np.array(numbers, dtype=np.int64)
+
+
+def _printable(name: str) -> str:
+    """Without control characters, which terminals and tables obey."""
+    if name.isprintable():
+        return name
+    return "".join(character if character.isprintable() else "\ufffd" for character in name)
+
+
 class _SignatureMaker:
-    def __init__(self, columns: KinetoColumns) -> None:
+    def __init__(self, columns: KinetoColumns, shown: tuple[str, ...]) -> None:
         self._names = columns.names.values()
+        self._shown = shown
         self._geometries = columns.geometries.values()
         self._inputs = columns.inputs.values()
         self._collectives = columns.collectives.values()
@@ -47,12 +68,12 @@ class _SignatureMaker:
     ) -> KernelSignature:
         grid, block, shared_memory, registers = self._geometries[geometry]
         return KernelSignature(
-            name=self._names[name],
+            name=self._shown[name],
             grid=_extent(grid),
             block=_extent(block),
             shared_memory_bytes=_whole(shared_memory),
             register_count=_whole(registers),
-            op=None if op == ABSENT else self._names[op],
+            op=None if op == ABSENT else _printable(self._names[op]),
             inputs=() if inputs == ABSENT else op_inputs(*self._inputs[inputs]),
             collective=None if collective == ABSENT else self._collective(collective),
         )

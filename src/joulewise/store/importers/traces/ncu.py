@@ -77,7 +77,7 @@ class _Profile:
         if metric != _GPU_NAME:
             require_plain_number(cell)
         former = self.metrics.setdefault(metric, (text, unit))
-        if former is not None and former != (text, unit):
+        if former != (text, unit):
             raise cell.error(
                 f"launch {self.index} has two values of {metric}: {former[0][:40]} and {text[:40]}",
                 hint=_ONE_REPORT,

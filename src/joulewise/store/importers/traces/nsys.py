@@ -11,10 +11,15 @@ import numpy as np
 
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError
-from joulewise.domain.passes import Pass
+from joulewise.domain.passes import Pass, is_communication_kernel
+from joulewise.domain.ports import Progress, no_progress
 from joulewise.domain.trace import KernelSignature, ProfilerTrace, TracedGpu, TracedStep
 from joulewise.store.importers.traces.file_kinds import Profiler, refuse_other_profiler
-from joulewise.store.importers.traces.launch_totals import NS_PER_S, kernel_totals
+from joulewise.store.importers.traces.launch_totals import (
+    NS_PER_S,
+    kernel_totals,
+    refuse_long_span,
+)
 from joulewise.store.importers.traces.nsys_csv import read_nsys_csv
 from joulewise.store.importers.traces.nsys_database import (
     NsysDatabase,
@@ -28,16 +33,17 @@ from joulewise.store.importers.traces.nsys_kernels import (
     read_kernels,
 )
 from joulewise.store.importers.traces.nsys_links import (
-    Call,
+    Around,
+    Calls,
     StepRange,
-    Surroundings,
+    moments_of,
     read_calls,
     step_ranges,
     steps_of,
     surroundings,
 )
-from joulewise.store.importers.traces.nsys_marks import Mark
 from joulewise.store.importers.traces.nsys_ranges import read_ranges
+from joulewise.store.importers.traces.step_marks import NO_STEP, BoolColumn, IntColumn
 
 _META = "META_DATA_EXPORT"
 _DIAGNOSTICS = "DIAGNOSTIC_EVENT"
@@ -45,11 +51,9 @@ _NSYS_TABLES = ("StringIds", _META, "TARGET_INFO_SYSTEM_ENV", "NVTX_EVENTS")
 _VERSION_KEYS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 _LOSS = re.compile(r"\b(?:not all|dropped|lost|discarded|overflow\w*|truncated)\b", re.IGNORECASE)
 _LONGEST_SEEN_COUNT = 200
-# NCCL's and RCCL's own kernels: ncclDevKernel_AllReduce_Sum_bf16_RING_LL and the like.
-_COMMUNICATION = re.compile(r"(?:void )?[nr]ccl", re.IGNORECASE)
 
 
-def read_nsys(path: Path) -> ProfilerTrace:
+def read_nsys(path: Path, *, progress: Progress = no_progress) -> ProfilerTrace:
     """Read `nsys export --type sqlite`, or CSV of `nsys stats`: a GPU trace or a kernel summary.
 
     In an export, kernels are linked to the calls that launched them, and by these to NVTX
@@ -60,7 +64,7 @@ def read_nsys(path: Path) -> ProfilerTrace:
             table's row and column.
     """
     if refuse_other_profiler(path, Profiler.NSYS):
-        with opened_database(path) as database:
+        with opened_database(path, progress) as database:
             return _read_export(database)
     return read_nsys_csv(path)
 
@@ -79,30 +83,30 @@ def _read_export(database: NsysDatabase) -> ProfilerTrace:
             file=database.file,
             hint="Profile with nsys profile --trace cuda,nvtx",
         )
+    refuse_long_span(launches.start, database.file, f"{KERNELS}.start")
     calls = read_calls(database, launches)
-    threads, marks = read_ranges(database)
-    around = surroundings(threads, marks, calls)
-    steps = step_ranges(threads, marks)
-    is_graph = [
-        bool(flag) or (call is not None and call.is_graph_launch)
-        for flag, call in zip(launches.is_graph, calls, strict=True)
-    ]
+    ranges = read_ranges(database, moments_of(calls, launches))
+    around = surroundings(ranges, calls)
+    steps = step_ranges(ranges)
+    is_graph = np.frombuffer(launches.is_graph, dtype=np.bool_) | (
+        calls.is_known & calls.is_graph_launch
+    )
     return _trace(
         database,
         launches,
         around,
         (steps, steps_of(steps, calls, launches)),
         is_graph,
-        (*caveats, *_unlinked(calls, marks), *_losses(database)),
+        (*caveats, *_unlinked(calls, is_told=ranges.is_any), *_losses(database)),
     )
 
 
 def _trace(
     database: NsysDatabase,
     launches: KernelColumns,
-    around: Sequence[Surroundings],
-    steps: tuple[tuple[StepRange, ...], list[int | None]],
-    is_graph: list[bool],
+    around: Around,
+    steps: tuple[tuple[StepRange, ...], IntColumn],
+    is_graph: BoolColumn,
     caveats: tuple[Caveat, ...],
 ) -> ProfilerTrace:
     start_ns = np.array(launches.start, dtype=np.int64)
@@ -115,10 +119,7 @@ def _trace(
         [signature.name for signature in launches.signatures],
         zip(launches.base, launches.duration, strict=True),
     )
-    passes = [
-        Pass.COMMUNICATION if _is_communication(signatures[index]) else surrounding.pass_
-        for index, surrounding in zip(signature_index, around, strict=True)
-    ]
+    passes = _passes(signatures, signature_index, around)
     return ProfilerTrace(
         tool=_tool(database),
         file=database.file,
@@ -128,7 +129,7 @@ def _trace(
         duration_s=np.array(launches.duration, dtype=np.int64)[order] / NS_PER_S,
         gpu=np.array(gpus.gpu, dtype=np.int64)[order],
         stream=np.array(launches.stream, dtype=np.int64)[order],
-        is_graph_launch=np.array(is_graph, dtype=np.bool_)[order],
+        is_graph_launch=is_graph[order],
         passes=tuple(passes[place] for place in order.tolist()),
         steps=tuple(
             TracedStep(
@@ -138,8 +139,8 @@ def _trace(
             )
             for mark in marks
         ),
-        step_index=np.array([step or 0 for step in step_index], dtype=np.int64)[order],
-        is_in_step=np.array([step is not None for step in step_index], dtype=np.bool_)[order],
+        step_index=np.maximum(step_index, 0)[order],
+        is_in_step=(step_index != NO_STEP)[order],
         gpus=tuple(TracedGpu(gpu=gpu, name=gpus.names.get(gpu)) for gpu in sorted(set(gpus.gpu))),
         kernel_count=len(order),
         kernel_time_s=time_ns / NS_PER_S,
@@ -149,31 +150,37 @@ def _trace(
 
 
 def _signatures(
-    launches: KernelColumns, around: Sequence[Surroundings]
+    launches: KernelColumns, around: Around
 ) -> tuple[tuple[KernelSignature, ...], list[int]]:
     """Kernels with the operations that launched them, and which of them each launch is."""
     found: dict[KernelSignature, int] = {}
-    known: dict[tuple[int, Surroundings], int] = {}
+    known: dict[tuple[int, int], int] = {}
+    is_exchange = [is_communication_kernel(kernel.name) for kernel in launches.signatures]
     index: list[int] = []
-    for base, surrounding in zip(launches.base, around, strict=True):
-        key = base, surrounding
+    for key in zip(launches.base, around.index, strict=True):
         number = known.get(key)
         if number is None:
-            kernel = launches.signatures[base]
-            is_exchange = _COMMUNICATION.match(kernel.name) is not None
+            surrounding = around.kinds[key[1]]
             signature = replace(
-                kernel,
+                launches.signatures[key[0]],
                 op=surrounding.op,
                 inputs=surrounding.inputs,
-                collective=surrounding.collective if is_exchange else None,
+                collective=surrounding.collective if is_exchange[key[0]] else None,
             )
             number = known[key] = found.setdefault(signature, len(found))
         index.append(number)
     return tuple(found), index
 
 
-def _is_communication(signature: KernelSignature) -> bool:
-    return _COMMUNICATION.match(signature.name) is not None
+def _passes(
+    signatures: Sequence[KernelSignature], signature_index: Sequence[int], around: Around
+) -> list[Pass | None]:
+    is_exchange = [is_communication_kernel(signature.name) for signature in signatures]
+    passes = [kind.pass_ for kind in around.kinds]
+    return [
+        Pass.COMMUNICATION if is_exchange[signature] else passes[state]
+        for signature, state in zip(signature_index, around.index, strict=True)
+    ]
 
 
 def _tool(database: NsysDatabase) -> str:
@@ -192,15 +199,15 @@ def _version(text: str, part_count: int) -> str:
     return ".".join(match[0].split(".")[:part_count]) if match else ""
 
 
-def _unlinked(calls: Sequence[Call | None], marks: Sequence[Mark]) -> tuple[Caveat, ...]:
+def _unlinked(calls: Calls, *, is_told: bool) -> tuple[Caveat, ...]:
     """Ranges say nothing of kernels whose launching call is not in the export."""
-    count = calls.count(None)
-    if not count or not marks:
+    count = int(np.sum(~calls.is_known))
+    if not count or not is_told:
         return ()
     return (
         Caveat(
             kind=CaveatKind.TRACE_INCOMPLETE,
-            seen=f"{count} of {len(calls)} kernels have no launching call in the file, "
+            seen=f"{count} of {len(calls.time)} kernels have no launching call in the file, "
             "so that their operation and pass are unknown.",
             advice="Trace calls too, from before the first kernel: nsys profile --trace cuda,nvtx",
         ),

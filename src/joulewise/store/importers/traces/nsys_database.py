@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from joulewise.domain.errors import InputError
+from joulewise.domain.ports import Progress, no_progress
 
 Value = int | float | str | bytes | None
 
@@ -20,7 +22,10 @@ _STEPS_PER_BYTE = 60
 _FREE_STEPS = 2_000_000
 _STEPS_PER_CHECK = 10_000
 _HEAD_BYTES = 100
-_BATCH_COUNT = 1_000
+_BATCH_COUNT = 4_096
+_WHAT = "reading"
+# For the progress bar only: rows of kernels, calls and ranges are about this long.
+_BYTES_PER_ROW = 80
 # Assumed: launches have some calls and ranges each.
 _MOST_ROWS_COUNT = 20_000_000
 _EXPORT_AGAIN = "Export it again: nsys export --type sqlite FILE.nsys-rep"
@@ -62,15 +67,26 @@ class Place:
         raise self.error(column, f"{value} is not a possible {column}")
 
 
+def whole_columns(columns: Sequence[Sequence[Value]]) -> list[array[int]] | None:
+    """Columns of nothing but whole numbers; `None` where a value is none."""
+    try:
+        return [array("q", column) for column in columns]  # type: ignore[arg-type]
+    except (TypeError, OverflowError):
+        return None
+
+
 class NsysDatabase:
     """Tables of one export by name; views, virtual tables and computed columns are not seen."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, progress: Progress) -> None:
         """Take over an open connection; see `opened_database`."""
         self.file = str(path)
         self._connection = connection
         self._most_steps = _FREE_STEPS + _STEPS_PER_BYTE * path.stat().st_size
         self._step_count = 0
+        self._progress = progress
+        self._row_count = 0
+        self._likely_row_count = 1 + path.stat().st_size // _BYTES_PER_ROW
         connection.set_progress_handler(self._has_run_away, _STEPS_PER_CHECK)
         self._columns: dict[str, tuple[str, ...]] = {}
         for kind, name, sql in self._all("SELECT type, name, sql FROM sqlite_master"):
@@ -96,6 +112,11 @@ class NsysDatabase:
         return columns or ()
 
     def rows(self, table: str, wanted: Sequence[str]) -> Iterator[tuple[Value, ...]]:
+        """The rows of `batches`, one by one. Raises InputError."""
+        for batch in self.batches(table, wanted):
+            yield from batch
+
+    def batches(self, table: str, wanted: Sequence[str]) -> Iterator[list[tuple[Value, ...]]]:
         """The wanted columns of every row, in the order of the table; `None` where one is missing.
 
         Raises:
@@ -114,7 +135,11 @@ class NsysDatabase:
                     field=table,
                     hint="Profile a few iterations only.",
                 )
-            yield from batch
+            self._row_count += len(batch)
+            self._progress(
+                _WHAT, min(self._row_count, self._likely_row_count), self._likely_row_count
+            )
+            yield batch
 
     def texts(self, ids: set[int]) -> Mapping[int, str]:
         """Texts of StringIds by their numbers; those that it lacks are left out."""
@@ -153,7 +178,7 @@ class NsysDatabase:
 
 
 @contextmanager
-def opened_database(path: Path) -> Iterator[NsysDatabase]:
+def opened_database(path: Path, progress: Progress = no_progress) -> Iterator[NsysDatabase]:
     """An export, for reading only.
 
     Raises:
@@ -180,7 +205,7 @@ def opened_database(path: Path) -> Iterator[NsysDatabase]:
             raise InputError(
                 f"the database cannot be read ({error})", file=str(path), hint=_EXPORT_AGAIN
             ) from error
-        yield NsysDatabase(connection, path)
+        yield NsysDatabase(connection, path, progress)
 
 
 def _require_whole(path: Path) -> None:

@@ -10,6 +10,8 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError
 from joulewise.domain.trace import Extent, KernelSignature
@@ -19,7 +21,13 @@ from joulewise.store.importers.traces.launch_totals import (
     kernel_name,
     too_many_launches,
 )
-from joulewise.store.importers.traces.nsys_database import TIMES_NS, NsysDatabase, Place, Value
+from joulewise.store.importers.traces.nsys_database import (
+    TIMES_NS,
+    NsysDatabase,
+    Place,
+    Value,
+    whole_columns,
+)
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
@@ -93,20 +101,51 @@ def _add_kernels(database: NsysDatabase, launches: KernelColumns) -> None:
     bases: dict[tuple[Value, ...], int] = {}
     first_rows: list[int] = []
     time_count, graph_end = len(_TIMES), len(_TIMES) + len(_GRAPH)
-    for row, values in enumerate(database.rows(KERNELS, _COLUMNS), start=1):
-        place = Place(file=database.file, table=KERNELS, row=row)
-        _add(launches, values[:time_count], place)
-        launches.is_graph.append(any(values[time_count:graph_end]))
-        key = values[graph_end:]
-        base = bases.get(key)
-        if base is None:
-            base = bases[key] = len(bases)
-            first_rows.append(row)
-        launches.base.append(base)
+    row_count = 0
+    for batch in database.batches(KERNELS, _COLUMNS):
+        columns = list(zip(*batch, strict=True))
+        if not _add_whole(launches, columns[:time_count]):
+            for row, values in enumerate(batch, start=row_count + 1):
+                place = Place(file=database.file, table=KERNELS, row=row)
+                _add(launches, values[:time_count], place)
+        graphs = zip(*columns[time_count:graph_end], strict=True)
+        launches.is_graph.extend(map(any, graphs))
+        keys = zip(*columns[graph_end:], strict=True)
+        for row, key in enumerate(keys, start=row_count + 1):
+            base = bases.setdefault(key, len(bases))
+            if base == len(first_rows):
+                first_rows.append(row)
+            launches.base.append(base)
+        row_count += len(batch)
+        if row_count > MOST_LAUNCHES_COUNT:
+            raise too_many_launches(database.file)
     names = _names(database, bases)
     for key, row, name in zip(bases, first_rows, names, strict=True):
         place = Place(file=database.file, table=KERNELS, row=row)
         launches.signatures.append(_signature(key, name, place))
+
+
+def _add_whole(launches: KernelColumns, columns: Sequence[Sequence[Value]]) -> bool:
+    """Add launches at once where every value is as it should be; whether they were added."""
+    whole = whole_columns(columns)
+    if whole is None:
+        return False
+    start, end, device = (np.array(column, dtype=np.int64) for column in whole[:3])
+    earliest, latest = TIMES_NS
+    is_within = (start >= earliest) & (start <= latest) & (end >= earliest) & (end <= latest)
+    is_gpu = (device >= 0) & (device <= _MOST_GPUS_COUNT)
+    if not (is_within & is_gpu).all():
+        return False
+    duration = end - start
+    if duration.min() < 0 or duration.max() > LONGEST_LAUNCH_NS:
+        return False
+    launches.start.extend(whole[0])
+    launches.duration.frombytes(duration.tobytes())
+    launches.device.extend(whole[2])
+    launches.stream.extend(whole[3])
+    launches.correlation.extend(whole[4])
+    launches.process.extend(whole[5])
+    return True
 
 
 def _add(launches: KernelColumns, times: Sequence[Value], place: Place) -> None:

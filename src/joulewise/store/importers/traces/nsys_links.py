@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+
+import numpy as np
 
 from joulewise.domain.passes import Pass
 from joulewise.domain.trace import Collective, OpInput
@@ -20,24 +21,45 @@ from joulewise.store.importers.traces.nsys_kernels import CALLS, KernelColumns
 from joulewise.store.importers.traces.nsys_marks import Mark
 from joulewise.store.importers.traces.nsys_ranges import (
     STILL_OPEN_NS,
+    Ranges,
     Thread,
     ThreadRanges,
     process_of,
     swept,
+)
+from joulewise.store.importers.traces.step_marks import (
+    NO_STEP,
+    BoolColumn,
+    IntColumn,
+    containing,
+    outermost,
+    settled,
+    step_names,
 )
 
 _GRAPH_LAUNCHES = ("cudaGraphLaunch", "cuGraphLaunch")
 # A launch whose own thread says nothing of its pass takes what the process's other threads say;
 # where more threads than these mark passes, none speaks for the process.
 _MOST_THREADS_COUNT = 32
+_ANY = (-(2**63), 2**63 - 1)
 
 
-class Call(NamedTuple):
-    """A call that launched kernels; `thread` is process and globalTid."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """The call that launched each of N kernels; `thread` points into `threads`.
 
-    time_ns: int
-    thread: Thread
-    is_graph_launch: bool
+    Where `is_known` is false, the others mean nothing. Times are in nanoseconds.
+    """
+
+    is_known: BoolColumn
+    time: IntColumn
+    thread: IntColumn
+    threads: tuple[Thread, ...]
+    is_graph_launch: BoolColumn
+
+    def of_thread(self, number: int) -> IntColumn:
+        """The launches of a thread."""
+        return np.flatnonzero(self.is_known & (self.thread == number))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +92,12 @@ class StepRange:
 
 
 NOTHING = Surroundings()
+# Key: process and correlation number; value: time, thread and the number of the name.
+_Found = dict[tuple[int, int], tuple[int, int, Value]]
 
 
-def read_calls(database: NsysDatabase, launches: KernelColumns) -> list[Call | None]:
-    """The call behind each launch, `None` where the export has none.
+def read_calls(database: NsysDatabase, launches: KernelColumns) -> Calls:
+    """The call behind each launch, as far as the export has it.
 
     Correlation numbers repeat in other processes. Where the kernel's process made no call at
     all, its number is not what the export says, and a call whose number is there once is taken.
@@ -82,99 +106,141 @@ def read_calls(database: NsysDatabase, launches: KernelColumns) -> list[Call | N
         InputError: a call of a kernel has no whole number as its time or thread.
     """
     found = _calls_of(database, set(launches.correlation)) if database.columns(CALLS) else {}
-    names = database.texts({name for _, _, name in found.values() if isinstance(name, int)})
-    calls: dict[tuple[int, int], Call] = {}
-    for key, (time_ns, tid, name) in found.items():
-        text = names.get(name, "") if isinstance(name, int) else ""
-        is_graph_launch = text.startswith(_GRAPH_LAUNCHES)
-        calls[key] = Call(time_ns, (key[0], tid), is_graph_launch)
-    processes = {process for process, _ in calls}
-    alone = {} if processes.issuperset(launches.process) else _alone(calls)
-    return [
-        calls.get((process, number)) if process in processes else alone.get(number)
-        for process, number in zip(launches.process, launches.correlation, strict=True)
-    ]
+    name_ids = {name for _, _, name in found.values() if isinstance(name, int)}
+    texts = database.texts(name_ids)
+    graphs = {number for number, text in texts.items() if text.startswith(_GRAPH_LAUNCHES)}
+    processes = {process for process, _ in found}
+    alone = {} if processes.issuperset(launches.process) else _alone(found)
+    threads: dict[Thread, int] = {}
+    count = len(launches.start)
+    is_known, is_graph = bytearray(count), bytearray(count)
+    time, thread = array("q", bytes(8 * count)), array("q", bytes(8 * count))
+    keys = zip(launches.process, launches.correlation, strict=True)
+    for launch, key in enumerate(keys):
+        if key[0] not in processes:
+            key = alone.get(key[1], key)  # noqa: PLW2901
+        call = found.get(key)
+        if call is not None:
+            is_known[launch], time[launch] = 1, call[0]
+            thread[launch] = threads.setdefault((key[0], call[1]), len(threads))
+            is_graph[launch] = call[2] in graphs
+    return Calls(
+        is_known=np.frombuffer(is_known, dtype=np.bool_),
+        time=np.frombuffer(time, dtype=np.int64),
+        thread=np.frombuffer(thread, dtype=np.int64),
+        threads=tuple(threads),
+        is_graph_launch=np.frombuffer(is_graph, dtype=np.bool_),
+    )
 
 
-def _alone(calls: Mapping[tuple[int, int], Call]) -> dict[int, Call]:
+def _alone(found: _Found) -> dict[int, tuple[int, int]]:
     """Calls whose correlation number no other process has."""
-    uses = Counter(correlation for _, correlation in calls)
-    return {key[1]: call for key, call in calls.items() if uses[key[1]] == 1}
+    uses = Counter(correlation for _, correlation in found)
+    return {key[1]: key for key in found if uses[key[1]] == 1}
 
 
-def _calls_of(
-    database: NsysDatabase, wanted: set[int]
-) -> dict[tuple[int, int], tuple[int, int, Value]]:
-    """Time, thread and name of the first call by process and correlation number."""
-    found: dict[tuple[int, int], tuple[int, int, Value]] = {}
+def _calls_of(database: NsysDatabase, wanted: set[int]) -> _Found:
+    """The first call by process and correlation number."""
+    found: _Found = {}
     rows = database.rows(CALLS, ("correlationId", "start", "globalTid", "nameId"))
     for row, (correlation, start, tid, name) in enumerate(rows, start=1):
         if not isinstance(correlation, int) or correlation not in wanted:
             continue
-        place = Place(file=database.file, table=CALLS, row=row)
-        time_ns = place.whole(start, "start", TIMES_NS)
-        global_tid = 0 if tid is None else place.whole(tid, "globalTid", (-(2**63), 2**63 - 1))
-        found.setdefault((process_of(global_tid), correlation), (time_ns, global_tid, name))
+        time_ns, thread = _time_and_thread(start, tid, database.file, row)
+        key = process_of(thread), correlation
+        if key not in found:
+            found[key] = time_ns, thread, name
     return found
 
 
-def surroundings(
-    threads: Mapping[Thread, ThreadRanges],
-    marks: Sequence[Mark],
-    calls: Sequence[Call | None],
-) -> list[Surroundings]:
+def _time_and_thread(start: Value, tid: Value, file: str, row: int) -> tuple[int, int]:
+    earliest, latest = TIMES_NS
+    # The usual values first: there may be millions.
+    if isinstance(start, int) and isinstance(tid, int) and earliest <= start <= latest:
+        return start, tid
+    place = Place(file=file, table=CALLS, row=row)
+    global_tid = 0 if tid is None else place.whole(tid, "globalTid", _ANY)
+    return place.whole(start, "start", TIMES_NS), global_tid
+
+
+def moments_of(calls: Calls, launches: KernelColumns) -> dict[int, IntColumn]:
+    """By process, ascending, when it launched kernels; when they began where that is unknown."""
+    processes = np.array([process for process, _ in calls.threads] or [0], dtype=np.int64)
+    process = np.where(
+        calls.is_known, processes[calls.thread], np.array(launches.process, dtype=np.int64)
+    )
+    time = np.where(calls.is_known, calls.time, np.array(launches.start, dtype=np.int64))
+    return {one: np.sort(time[process == one]) for one in np.unique(process).tolist()}
+
+
+@dataclass(slots=True)
+class Around:
+    """What the ranges around each launch say: `index` points into `kinds`, shape (N,)."""
+
+    index: list[int]
+    kinds: list[Surroundings]
+
+
+class _States:
+    """Surroundings by number; equal ones have one number."""
+
+    def __init__(self, marks: Sequence[Mark]) -> None:
+        self.kinds: list[Surroundings] = [NOTHING]
+        self._numbers: dict[Surroundings, int] = {NOTHING: 0}
+        self._inner: dict[tuple[int, int, bool], int] = {}
+        self._marks = marks
+
+    def number(self, kind: Surroundings) -> int:
+        """The number of these surroundings."""
+        number = self._numbers.setdefault(kind, len(self.kinds))
+        if number == len(self.kinds):
+            self.kinds.append(kind)
+        return number
+
+    def swept(self, ranges: ThreadRanges, times: IntColumn, forward: set[int]) -> list[int]:
+        """What the ranges of a thread say at each of the times."""
+        marks, sequences, inner = ranges.mark, ranges.sequence, self._inner
+
+        def opened(around: int, index: int) -> int:
+            key = around, marks[index], sequences[index] in forward
+            number = inner.get(key)
+            if number is None:
+                kind = _within(self.kinds[around], self._marks[key[1]], is_forward=key[2])
+                number = inner[key] = self.number(kind)
+            return number
+
+        return swept(ranges, times, opened, 0)
+
+    def any_pass(self, marks: Iterable[int]) -> bool:
+        """Whether one of the marks tells a pass."""
+        return any(self._marks[mark].pass_ for mark in marks)
+
+    def agreed(self, states: Sequence[int]) -> int:
+        """The first state, in the pass on which all others that name one agree."""
+        passes = {self.kinds[state].pass_ for state in states[1:]} - {None}
+        if len(passes) != 1:
+            return states[0]
+        return self.number(replace(self.kinds[states[0]], pass_=passes.pop()))
+
+
+def surroundings(ranges: Ranges, calls: Calls) -> Around:
     """What the ranges around each call say; nothing where the call is not known.
 
-    An operation is one of forward where its sequence number comes again in backward. A thread
-    without a word on the pass, such as autograd's own, follows the process's other threads.
+    An operation is one of forward where its sequence number comes again in backward, as
+    the ranges say. A thread without a word on the pass, such as autograd's own,
+    follows the process's other threads.
     """
-    forward = _sequences_of_gradients(threads, marks)
-    found = [NOTHING] * len(calls)
-    for thread, launches in _by_thread(calls).items():
+    states, threads = _States(ranges.marks), ranges.threads
+    found = [0] * len(calls.time)
+    for number, thread in enumerate(calls.threads):
         if thread in threads:
-            times = [calls[launch].time_ns for launch in launches]  # type: ignore[union-attr]
-            states = _states(threads[thread], marks, times, forward.get(thread[0], set()))
-            for launch, state in zip(launches, states, strict=True):
+            launches = calls.of_thread(number)
+            forward = ranges.gradients.get(thread[0], set())
+            words = states.swept(threads[thread], calls.time[launches], forward)
+            for launch, state in zip(launches.tolist(), words, strict=True):
                 found[launch] = state
-    _ask_other_threads(threads, marks, calls, found)
-    return found
-
-
-def _by_thread(calls: Iterable[Call | None]) -> dict[Thread, list[int]]:
-    by_thread: dict[Thread, list[int]] = defaultdict(list)
-    for launch, call in enumerate(calls):
-        if call is not None:
-            by_thread[call.thread].append(launch)
-    return by_thread
-
-
-def _sequences_of_gradients(
-    threads: Mapping[Thread, ThreadRanges], marks: Sequence[Mark]
-) -> dict[int, set[int]]:
-    by_process: dict[int, set[int]] = defaultdict(set)
-    for (process, _), ranges in threads.items():
-        by_process[process].update(
-            sequence
-            for sequence, mark in zip(ranges.sequence, ranges.mark, strict=True)
-            if sequence >= 0 and marks[mark].is_backward_op
-        )
-    return by_process
-
-
-def _states(
-    ranges: ThreadRanges, marks: Sequence[Mark], times: Sequence[int], forward: set[int]
-) -> list[Surroundings]:
-    known: dict[tuple[Surroundings, int, bool], Surroundings] = {}
-
-    def opened(around: Surroundings, index: int) -> Surroundings:
-        mark = ranges.mark[index]
-        is_forward = ranges.sequence[index] in forward
-        key = around, mark, is_forward
-        if key not in known:
-            known[key] = _within(around, marks[mark], is_forward=is_forward)
-        return known[key]
-
-    return swept(ranges, times, opened, NOTHING)
+    _ask_other_threads(threads, states, calls, found)
+    return Around(index=found, kinds=states.kinds)
 
 
 def _within(around: Surroundings, mark: Mark, *, is_forward: bool) -> Surroundings:
@@ -200,80 +266,90 @@ def _fuller(inner: Collective | None, outer: Collective | None) -> Collective | 
 
 
 def _ask_other_threads(
-    threads: Mapping[Thread, ThreadRanges],
-    marks: Sequence[Mark],
-    calls: Sequence[Call | None],
-    found: list[Surroundings],
+    threads: Mapping[Thread, ThreadRanges], states: _States, calls: Calls, found: list[int]
 ) -> None:
     """Fill in the passes on which all other threads of the process agree."""
     silent: dict[int, list[int]] = defaultdict(list)
-    for launch, call in enumerate(calls):
-        if call is not None and found[launch].pass_ is None:
-            silent[call.thread[0]].append(launch)
+    is_silent = [kind.pass_ is None for kind in states.kinds]
+    processes = [process for process, _ in calls.threads]
+    callers = zip(calls.is_known.tolist(), calls.thread.tolist(), found, strict=True)
+    for launch, (is_known, thread, state) in enumerate(callers):
+        if is_known and is_silent[state]:
+            silent[processes[thread]].append(launch)
     for process, launches in silent.items():
         speakers = [
             ranges
             for thread, ranges in threads.items()
-            if thread[0] == process and any(marks[mark].pass_ for mark in set(ranges.mark))
+            if thread[0] == process and states.any_pass(set(ranges.mark))
         ]
         if not speakers or len(speakers) > _MOST_THREADS_COUNT:
             continue
-        times = [calls[launch].time_ns for launch in launches]  # type: ignore[union-attr]
-        words = [_states(ranges, marks, times, set()) for ranges in speakers]
-        for launch, said in zip(launches, zip(*words, strict=True), strict=True):
-            passes = {state.pass_ for state in said} - {None}
-            if len(passes) == 1:
-                found[launch] = replace(found[launch], pass_=passes.pop())
+        times = calls.time[launches]
+        words = [states.swept(ranges, times, set()) for ranges in speakers]
+        agreed: dict[tuple[int, ...], int] = {}
+        for launch, *said in zip(launches, *words, strict=True):
+            key = found[launch], *said
+            if key not in agreed:
+                agreed[key] = states.agreed(key)
+            found[launch] = agreed[key]
 
 
-def step_ranges(
-    threads: Mapping[Thread, ThreadRanges], marks: Sequence[Mark]
-) -> tuple[StepRange, ...]:
-    """Marks around iterations that were closed, by start; of nested ones the outermost."""
+def step_ranges(ranges: Ranges) -> tuple[StepRange, ...]:
+    """Marks around iterations that were closed, by start; see `step_marks` for which count."""
+    marks = ranges.marks
+    used = [number for number, mark in enumerate(marks) if mark.is_step]
+    wanted = step_names([mark.name for mark in marks], used)
     steps: list[StepRange] = []
-    for thread, ranges in threads.items():
-        if not any(marks[mark].is_step for mark in set(ranges.mark)):
-            continue
-        covered_until = -STILL_OPEN_NS
-        for index in ranges.outer_first():
-            mark, end = marks[ranges.mark[index]], ranges.end[index]
-            if not mark.is_step or end == STILL_OPEN_NS or ranges.start[index] < covered_until:
-                continue
-            covered_until = end
-            steps.append(
-                StepRange(name=mark.name, thread=thread, bounds=(ranges.start[index], end))
+    for thread, own in ranges.threads.items():
+        mark, start, end = (
+            np.array(column, dtype=np.int64) for column in (own.mark, own.start, own.end)
+        )
+        rows = np.flatnonzero(np.isin(mark, wanted) & (end != STILL_OPEN_NS))
+        rows = rows[outermost(start[rows], end[rows])]
+        steps += [
+            StepRange(name=marks[number].name, thread=thread, bounds=(first, last))
+            for number, first, last in zip(
+                mark[rows].tolist(), start[rows].tolist(), end[rows].tolist(), strict=True
             )
+        ]
     return tuple(sorted(steps, key=lambda step: (step.start, step.thread)))
 
 
-def steps_of(
-    steps: Sequence[StepRange],
-    calls: Sequence[Call | None],
-    launches: KernelColumns,
-) -> list[int | None]:
-    """The step in which each kernel was launched, by index.
+def steps_of(steps: Sequence[StepRange], calls: Calls, launches: KernelColumns) -> IntColumn:
+    """The step in which each kernel was launched, `NO_STEP` for none.
 
     Steps of the launching thread go before those of its process. A kernel whose call is not
-    known belongs to the step in which it started.
+    known belongs to the step in which it started, unless its stream tells that it was launched
+    earlier.
     """
-    starts: dict[Thread | int, list[int]] = defaultdict(list)
-    indices: dict[Thread | int, list[int]] = defaultdict(list)
+    start = np.array(launches.start, dtype=np.int64)
+    found = np.full(len(start), NO_STEP, dtype=np.int64)
+    if not steps:
+        return found
+    of_process: dict[int, list[int]] = defaultdict(list)
+    of_thread: dict[Thread, list[int]] = defaultdict(list)
     for index, step in enumerate(steps):
-        for key in (step.thread, step.thread[0]):
-            starts[key].append(step.start)
-            indices[key].append(index)
+        of_process[step.thread[0]].append(index)
+        of_thread[step.thread].append(index)
+    process = np.array(launches.process, dtype=np.int64)
+    for number, thread in enumerate(calls.threads):
+        rows = calls.of_thread(number)
+        own = _held(calls.time[rows], steps, of_thread.get(thread, []))
+        others = _held(calls.time[rows], steps, of_process.get(thread[0], []))
+        found[rows] = np.where(own == NO_STEP, others, own)
+    for one, indices in of_process.items():
+        rows = np.flatnonzero(~calls.is_known & (process == one))
+        found[rows] = _held(start[rows], steps, indices)
+    streams = np.stack((process, np.array(launches.device), np.array(launches.stream)), axis=1)
+    _, stream = np.unique(streams, axis=0, return_inverse=True)
+    return settled(found, calls.is_known, start, stream.reshape(-1))
 
-    def step_at(key: Thread | int, time_ns: int) -> int | None:
-        place = bisect_right(starts[key], time_ns) - 1 if key in starts else -1
-        if place < 0 or time_ns >= steps[indices[key][place]].end:
-            return None
-        return indices[key][place]
 
-    found: list[int | None] = []
-    for launch, call in enumerate(calls):
-        if call is None:
-            found.append(step_at(launches.process[launch], launches.start[launch]))
-            continue
-        own = step_at(call.thread, call.time_ns)
-        found.append(step_at(call.thread[0], call.time_ns) if own is None else own)
-    return found
+def _held(time: IntColumn, steps: Sequence[StepRange], indices: Sequence[int]) -> IntColumn:
+    """Which of these steps holds each time; the one that began last of those that overlap."""
+    starts = np.array([steps[index].start for index in indices], dtype=np.int64)
+    ends = np.array([steps[index].end for index in indices], dtype=np.int64)
+    place = containing(time, starts, ends)
+    numbers = np.array([*indices, NO_STEP], dtype=np.int64)
+    held: IntColumn = numbers[place]
+    return held

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from joulewise.store.importers.traces.nsys_database import TIMES_NS, NsysDatabase, Place, Value
+from joulewise.store.importers.traces.annotations import is_step_mark
+from joulewise.store.importers.traces.nsys_database import (
+    TIMES_NS,
+    NsysDatabase,
+    Place,
+    Value,
+    whole_columns,
+)
 from joulewise.store.importers.traces.nsys_marks import NCCL_DOMAIN, Mark, MarkReader
 
 RANGES = "NVTX_EVENTS"
@@ -17,7 +25,7 @@ STILL_OPEN_NS = 2**62
 # Ranges that one thread starts and another ends belong to no thread.
 NO_THREAD = -1
 Thread = tuple[int, int]
-State = TypeVar("State")
+IntColumn = NDArray[np.int64]
 
 _THREAD_BITS = 24
 _EVENT_TYPES = "ENUM_NSYS_EVENT_TYPE"
@@ -29,6 +37,7 @@ _STACKED_BY_NAME = {
     "NvtxtStartEndRange": False,
 }
 _DOMAIN = 75
+_TID = 5
 _COLUMNS = (
     "start", "end", "eventType", "text", "textId", "globalTid", "domainId", "jsonText",
     "jsonTextId",
@@ -64,63 +73,154 @@ class ThreadRanges:
         return order
 
 
-def read_ranges(database: NsysDatabase) -> tuple[dict[Thread, ThreadRanges], tuple[Mark, ...]]:
-    """Every range by process and thread, and the marks that they point to.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranges:
+    """Ranges by thread, and the marks that they point to.
+
+    `gradients` holds, by process, sequence numbers of operations whose gradient is computed
+    somewhere; `is_any` says whether the export has any range at all.
+    """
+
+    threads: Mapping[Thread, ThreadRanges] = field(default_factory=dict)
+    marks: tuple[Mark, ...] = ()
+    gradients: Mapping[int, set[int]] = field(default_factory=dict)
+    is_any: bool = False
+
+
+def read_ranges(database: NsysDatabase, moments: Mapping[int, IntColumn]) -> Ranges:
+    """The ranges that matter: one of the moments lies in them, or they may be a step's.
+
+    Args:
+        database: The export.
+        moments: By process, when it launched kernels, ascending; in nanoseconds.
 
     Raises:
         InputError: a range has no start, or ends before it starts.
     """
-    threads: dict[Thread, ThreadRanges] = {}
-    reader = MarkReader()
     if not database.columns(RANGES):
-        return threads, ()
-    is_stacked = _stacked_types(database)
+        return Ranges()
     texts, nccl = _texts(database)
-    for row, values in enumerate(database.rows(RANGES, _COLUMNS), start=1):
-        start, end, kind, text, text_id, tid, domain, payload, payload_id = values
-        text = text if isinstance(text, str) else texts.get(_number(text_id, -1))
-        if not isinstance(kind, int) or kind not in is_stacked or not text:
-            continue
-        start_ns, end_ns = _times(start, end, database.file, row)
-        global_tid = _number(tid, 0)
-        process = process_of(global_tid)
-        if not isinstance(payload, str):
-            payload = texts.get(_number(payload_id, -1), "")
-        is_nccl = (process, domain) in nccl
-        mark, sequence = reader.read(text, is_nccl=is_nccl, payload=payload if is_nccl else "")
-        thread = process, global_tid if is_stacked[kind] else NO_THREAD
-        threads.setdefault(thread, ThreadRanges()).append(start_ns, end_ns, mark, sequence)
-    return threads, tuple(reader.marks)
+    reading = _Reading(database.file, moments, _stacked_types(database), texts, nccl)
+    row_count = 0
+    for batch in database.batches(RANGES, _COLUMNS):
+        reading.add(batch, row_count)
+        row_count += len(batch)
+    return Ranges(
+        threads=reading.threads,
+        marks=tuple(reading.reader.marks),
+        gradients=reading.gradients,
+        is_any=reading.is_any,
+    )
+
+
+class _Reading:
+    """Ranges as they are read, batch by batch."""
+
+    def __init__(
+        self,
+        file: str,
+        moments: Mapping[int, IntColumn],
+        is_stacked: Mapping[int, bool],
+        texts: Mapping[int, str],
+        nccl: set[tuple[int, Value]],
+    ) -> None:
+        self.threads: dict[Thread, ThreadRanges] = {}
+        self.reader = MarkReader()
+        self.is_any = False
+        self.gradients: dict[int, set[int]] = defaultdict(set)
+        self._file = file
+        self._moments = moments
+        self._is_stacked = is_stacked
+        self._texts = texts
+        self._nccl = nccl
+
+    def add(self, batch: Sequence[tuple[Value, ...]], row_count: int) -> None:
+        """Take in rows, of which `row_count` lie before them. Raises InputError."""
+        matters = self._matters(batch)
+        for place, (values, does_matter) in enumerate(zip(batch, matters, strict=True)):
+            start, end, kind, text, text_id, tid, domain, payload, payload_id = values
+            if not isinstance(text, str):
+                text = self._texts.get(text_id) if isinstance(text_id, int) else None
+            if kind not in self._is_stacked or not text or not isinstance(kind, int):
+                continue
+            self.is_any = True
+            start_ns, end_ns = _times(start, end, self._file, row_count + place + 1)
+            global_tid = _number(tid, 0)
+            process = process_of(global_tid)
+            is_nccl = (process, domain) in self._nccl
+            if not does_matter and not self._may_be_step(text):
+                self._note_gradient(text, process)
+                continue
+            if is_nccl and not isinstance(payload, str):
+                payload = self._texts.get(_number(payload_id, -1), "")
+            shown = payload if is_nccl and isinstance(payload, str) else ""
+            mark, sequence = self.reader.read(text, is_nccl=is_nccl, payload=shown)
+            if sequence >= 0 and self.reader.marks[mark].is_backward_op:
+                self.gradients[process].add(sequence)
+            thread = process, global_tid if self._is_stacked[kind] else NO_THREAD
+            ranges = self.threads.get(thread)
+            if ranges is None:
+                ranges = self.threads[thread] = ThreadRanges()
+            ranges.append(start_ns, end_ns, mark, sequence)
+
+    def _matters(self, batch: Sequence[tuple[Value, ...]]) -> Sequence[bool]:
+        """Whether a moment of its process lies in each range; yes where that cannot be told."""
+        columns = list(zip(*batch, strict=True))
+        ends = [STILL_OPEN_NS if end is None else end for end in columns[1]]
+        tids = [0 if tid is None else tid for tid in columns[_TID]]
+        whole = whole_columns([columns[0], ends, tids])
+        if whole is None:
+            return [True] * len(batch)
+        start, end, tid = (np.array(column, dtype=np.int64) for column in whole)
+        process = tid >> _THREAD_BITS << _THREAD_BITS
+        found = np.zeros(len(batch), dtype=np.bool_)
+        for one in np.unique(process).tolist():
+            moments = self._moments.get(one)
+            if moments is not None:
+                rows = process == one
+                first = np.searchsorted(moments, start[rows], side="left")
+                found[rows] = np.searchsorted(moments, end[rows], side="left") > first
+        matters: list[bool] = found.tolist()
+        return matters
+
+    def _may_be_step(self, text: str) -> bool:
+        return "::" not in text and is_step_mark(text)
+
+    def _note_gradient(self, text: str, process: int) -> None:
+        """Keep the number of an operation that computes a gradient without a kernel."""
+        if "ackward" in text or "stashed" in text or "evaluate_function" in text:
+            mark, sequence = self.reader.read(text)
+            if sequence >= 0 and self.reader.marks[mark].is_backward_op:
+                self.gradients[process].add(sequence)
 
 
 def swept(
-    ranges: ThreadRanges,
-    times: Sequence[int],
-    opened: Callable[[State, int], State],
-    outside: State,
-) -> list[State]:
-    """What holds at each of the times, which may come in any order.
+    ranges: ThreadRanges, times: IntColumn, opened: Callable[[int, int], int], outside: int
+) -> list[int]:
+    """The state that holds at each of the times, which may come in any order.
 
     `opened(state, i)` is what holds in range i where `state` held around it.
     """
     order = ranges.outer_first()
-    queries = np.argsort(np.array(times, dtype=np.int64), kind="stable").tolist()
-    found = [outside] * len(queries)
-    stack: list[tuple[int, State]] = [(STILL_OPEN_NS + 1, outside)]
-    position = 0
-    for query in queries:
-        time = times[query]
-        while position < len(order) and ranges.start[order[position]] <= time:
-            index = order[position]
+    queries = np.argsort(times, kind="stable")
+    starts, ends = ranges.start, ranges.end
+    found: list[int] = []
+    stack: list[tuple[int, int]] = [(STILL_OPEN_NS + 1, outside)]
+    position, count = 0, len(order)
+    for time in times[queries].tolist():
+        while position < count and starts[index := order[position]] <= time:
             position += 1
-            _close(stack, ranges.start[index])
-            stack.append((ranges.end[index], opened(stack[-1][1], index)))
+            _close(stack, starts[index])
+            stack.append((ends[index], opened(stack[-1][1], index)))
         _close(stack, time)
-        found[query] = stack[-1][1]
-    return found
+        found.append(stack[-1][1])
+    states = np.empty(len(found), dtype=np.int64)
+    states[queries] = found
+    sorted_back: list[int] = states.tolist()
+    return sorted_back
 
 
-def _close(stack: list[tuple[int, State]], time: int) -> None:
+def _close(stack: list[tuple[int, int]], time: int) -> None:
     while stack[-1][0] <= time:
         stack.pop()
 
@@ -143,15 +243,20 @@ def _has_types(database: NsysDatabase) -> bool:
 
 def _texts(database: NsysDatabase) -> tuple[Mapping[int, str], set[tuple[int, Value]]]:
     """Registered texts of ranges, and the domains of NCCL by process."""
-    ids: set[int] = set()
+    ids: set[Value] = set()
     domains: list[tuple[int, Value, Value, Value]] = []
-    for kind, text, text_id, tid, domain, payload_id in database.rows(
-        RANGES, ("eventType", "text", "textId", "globalTid", "domainId", "jsonTextId")
-    ):
-        ids.update(value for value in (text_id, payload_id) if isinstance(value, int))
-        if kind == _DOMAIN:
-            domains.append((process_of(_number(tid, 0)), domain, text, text_id))
-    texts = database.texts(ids)
+    wanted = ("eventType", "text", "textId", "globalTid", "domainId", "jsonTextId")
+    for batch in database.batches(RANGES, wanted):
+        kinds, _, text_ids, _, _, payload_ids = zip(*batch, strict=True)
+        ids.update(text_ids)
+        ids.update(payload_ids)
+        if _DOMAIN in kinds:
+            domains += [
+                (process_of(_number(tid, 0)), domain, text, text_id)
+                for kind, text, text_id, tid, domain, _ in batch
+                if kind == _DOMAIN
+            ]
+    texts = database.texts({value for value in ids if isinstance(value, int)})
     nccl = {
         (process, domain)
         for process, domain, text, text_id in domains

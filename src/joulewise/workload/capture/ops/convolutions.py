@@ -44,10 +44,10 @@ CONVOLUTION_PLACES: Mapping[str, _Places] = MappingProxyType(
 
 Source: PyTorch's schemas.
 """
-TRANSPOSED_PLACE = 7
-"""Where the gradient takes whether the convolution is a transposed one."""
-MASK_PLACE = 10
-"""Where the gradient takes which of its results are wanted."""
+GRADIENT_PLACES: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {"convolution_backward": (7, 10), "convolution_backward_overrideable": (6, 9)}
+)
+"""Where gradients take whether the convolution is transposed, and which results are wanted."""
 
 
 def _forward(inputs: Sequence[OpInput], places: _Places) -> OpWork:
@@ -66,15 +66,15 @@ def _forward(inputs: Sequence[OpInput], places: _Places) -> OpWork:
     )
 
 
-def _backward(inputs: Sequence[OpInput]) -> OpWork:
+def _backward(inputs: Sequence[OpInput], transposed_at: int, mask_at: int) -> OpWork:
     """Inputs are the gradient of the output, the input and the weight."""
     gradient, x, weight = (shape_of(inputs, index) for index in range(3))
     _check(x, weight)
     if len(gradient) != len(x) or gradient[0] != x[0]:
         raise ShapesDisagree(f"{list(gradient)} is no gradient for {list(x)}")
-    is_transposed = bool(flag_of(inputs, TRANSPOSED_PLACE))
+    is_transposed = bool(flag_of(inputs, transposed_at))
     once = _flop_count(x, weight, gradient, is_transposed=is_transposed)
-    wants_input, wants_weight = _mask(inputs)
+    wants_input, wants_weight = _mask(inputs, mask_at)
     parts = (("dgrad", once * wants_input), ("wgrad", once * wants_weight))
     size = element_bytes(inputs[1])
     # Each of the two products reads two of the three tensors and writes the third.
@@ -88,9 +88,9 @@ def _backward(inputs: Sequence[OpInput]) -> OpWork:
     )
 
 
-def _mask(inputs: Sequence[OpInput]) -> tuple[bool, bool]:
+def _mask(inputs: Sequence[OpInput], place: int) -> tuple[bool, bool]:
     """Which gradients are wanted: of the input, of the weight; both where the profile is mute."""
-    value = inputs[MASK_PLACE].value if len(inputs) > MASK_PLACE else None
+    value = inputs[place].value if len(inputs) > place else None
     words = [word.strip(" []()").lower() for word in (value or "").split(",")]
     if len(words) < 2:  # noqa: PLR2004
         return True, True
@@ -151,11 +151,14 @@ def _formula(places: _Places) -> Formula:
     return lambda inputs: _forward(inputs, places)
 
 
+def _gradient_formula(transposed_at: int, mask_at: int) -> Formula:
+    return lambda inputs: _backward(inputs, transposed_at, mask_at)
+
+
 CONVOLUTIONS: Mapping[str, Formula] = MappingProxyType(
     {
         **{name: _formula(places) for name, places in CONVOLUTION_PLACES.items()},
-        "convolution_backward": _backward,
-        "convolution_backward_overrideable": _backward,
+        **{name: _gradient_formula(*places) for name, places in GRADIENT_PLACES.items()},
     }
 )
 """Formulas by operation. Source: torch.utils.flop_counter, which leaves groups out of the
