@@ -6,6 +6,8 @@
 Traces are generated: training steps of 24 layers with operations, launches, kernels, flow arrows
 and Python frames in the shares of real traces, written as PyTorch writes them. Each reading is a
 fresh process; its time includes the start of Python, its memory is the most that it ever held.
+*command* is the whole of `joulewise import kineto FILE --out workload.json`, and what the goals
+are for; *reader* is the reading alone, which the peers are compared with.
 The goal is of wall time; peers are compared by CPU time, so that other load counts little.
 *json.load* reads all of it into memory (200 MB only); *ijson* (its fastest backend, from
 `.venv-peers`) walks over the events and drops them.
@@ -43,7 +45,18 @@ import resource, sys
 used = resource.getrusage(resource.RUSAGE_SELF)
 print(count, used.ru_maxrss / 1024, used.ru_utime + used.ru_stime)
 """
-JOULEWISE = """
+COMMAND = """
+import contextlib, io, json
+from pathlib import Path
+from joulewise.cli.app import run
+said = io.StringIO()
+workload = Path(sys.argv[1]).with_suffix(".workload.json")
+with contextlib.redirect_stdout(said):
+    code = run(["import", "kineto", sys.argv[1], "--out", str(workload), "--json"])
+assert code in (0, 2), code
+count = json.loads(said.getvalue())["trace_kernel_count"]
+"""
+READER = """
 from pathlib import Path
 from joulewise.store.importers.traces.kineto import read_kineto
 count = read_kineto(Path(sys.argv[1])).kernel_count
@@ -164,23 +177,25 @@ def report(folder: Path, size_mb: int) -> bool:
     """One trace, read by each; says whether the goals were reached."""
     trace = folder / f"trace-{size_mb}.json"
     kernel_count = write_trace(trace, size_mb * 1_000_000)
-    own = read(sys.executable, JOULEWISE, trace)
+    own = read(sys.executable, COMMAND, trace)
+    reader = read(sys.executable, READER, trace)
     peers = {"ijson": read(PEERS, IJSON, trace) if PEERS.exists() else None}
     if size_mb == SMALL_MB:  # seven times the file in memory
         peers["json.load"] = read(sys.executable, JSON_LOAD, trace)
     size_read_mb = trace.stat().st_size / 1e6
     trace.unlink()
     assert own is not None
+    assert reader is not None
     is_right = own.kernel_count == kernel_count
     is_fast = size_mb > SMALL_MB or own.time_s <= TIME_GOAL_S
     is_fine = is_right and is_fast and own.memory_mib <= MEMORY_GOAL_MIB
     print(f"\n{size_read_mb:,.0f} MB, {kernel_count:,} kernels")
-    print(f"{'':>12}{'s':>8}{'CPU s':>8}{'MB/s':>8}{'MiB':>8}{'x joulewise':>13}")
-    for name, found in {"joulewise": own, **peers}.items():
+    print(f"{'':>12}{'s':>8}{'CPU s':>8}{'MB/s':>8}{'MiB':>8}{'x reader':>13}")
+    for name, found in {"command": own, "reader": reader, **peers}.items():
         if found is None:
             print(f"{name:>12}  not installed (make bench sets it up)")
             continue
-        ratio = found.cpu_time_s / own.cpu_time_s
+        ratio = found.cpu_time_s / reader.cpu_time_s
         row = f"{found.time_s:>8.2f}{found.cpu_time_s:>8.2f}"
         row += f"{size_read_mb / found.time_s:>8.0f}{found.memory_mib:>8.0f}"
         judged = f"  {'ok' if is_fine else 'MISSED'}" if found is own else ""

@@ -9,9 +9,12 @@ from pathlib import Path
 
 from joulewise.cli.render import counted, joules, percent, seconds, signed_percent
 from joulewise.domain.caveats import Caveat, is_simulated
+from joulewise.domain.efficiency import Efficiency
 from joulewise.domain.plan import FrontierPoint, Objective, Plan, Status, Verification
 from joulewise.domain.sweep import Sweep
+from joulewise.domain.workload import Workload
 from joulewise.report.compare import ComparisonRow
+from joulewise.report.efficiency import significant
 from joulewise.report.regions import change_indices
 from joulewise.report.verdict import headline, leaves_changes_out, proof, ran_on
 from joulewise.workflow.preparing import leaves_memory_clock
@@ -167,3 +170,33 @@ def replay_line(
         if value is not None:
             command += [option, value]
     return f"With its {changes} of clocks per iteration: {shlex.join(command)}"
+
+
+def device_efficiency_line(workload: Workload, found: Efficiency | None) -> str | None:
+    """What an iteration comes to on a device; how to know the tokens where an import lacks them."""
+    size = workload.size
+    hint = None
+    if workload.trace is not None and (size is None or size.token_count is None):
+        hint = "--tokens N at import gives tokens/kJ."
+    parts = [] if found is None else list(_efficiency_parts(found))
+    if not parts or size is None:
+        return hint
+    job = "" if size.gpu_count == 1 else f" of {counted(size.gpu_count, 'GPU')} run alike"
+    said = f"Efficiency{job}: {', '.join(parts)}."
+    return said if hint is None else f"{said} {hint}"
+
+
+def _efficiency_parts(found: Efficiency) -> Iterator[str]:
+    """Tokens where they are known, else FLOPs."""
+    if found.token_count_per_kj is not None:
+        yield f"{significant(found.token_count_per_kj)} tokens/kJ"
+    if found.energy_j_per_token is not None:
+        yield f"{significant(found.energy_j_per_token)} J/token"
+    if found.token_count_per_s is not None:
+        yield f"{significant(found.token_count_per_s)} tokens/s"
+    elif found.gpu_flop_per_s is not None:
+        yield f"{significant(found.gpu_flop_per_s / 1e12)} TFLOP/s per GPU"
+    elif found.gpu_kernel_flop_per_s is not None:
+        yield f"{significant(found.gpu_kernel_flop_per_s / 1e12)} computed TFLOP/s per GPU"
+    if found.mfu_ratio is not None:
+        yield f"MFU {percent(found.mfu_ratio)}"

@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
+from joulewise.workload.transformer.huggingface import known_model_types
+
 ModelText = Annotated[
     str | None,
     typer.Argument(
         metavar="[MODEL]",
-        help="A built-in transformer, or the config.json of one from Hugging Face. Without it, a "
-        "decoder of the sizes given.",
+        help="A built-in transformer, or the config.json of one from Hugging Face (model_type "
+        f"{', '.join(known_model_types())}). Without it, a decoder of the sizes given.",
         show_default=False,
     ),
 ]
@@ -81,6 +83,14 @@ LinkBandwidth = Annotated[
         "--link-gb-per-s",
         metavar="GB/S",
         help="What one GPU sends to others, in one direction.",
+    ),
+]
+NodeGpus = Annotated[
+    str | None,
+    typer.Option(
+        "--node-gpus",
+        metavar="N",
+        help="GPUs of the job that share one node, for figures per node.",
     ),
 ]
 Layers = Annotated[str | None, typer.Option("--layers", metavar="N", help="Layers of the model.")]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.passes import Pass
@@ -35,6 +37,23 @@ class Dtype(StrEnum):
     FP16 = "fp16"
     BF16 = "bf16"
     FP8 = "fp8"
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one number in memory; TF32 is stored as FP32."""
+        return _ELEMENT_BYTES[self]
+
+
+_ELEMENT_BYTES: Mapping[Dtype, int] = MappingProxyType(
+    {
+        Dtype.FP64: 8,
+        Dtype.FP32: 4,
+        Dtype.TF32: 4,
+        Dtype.FP16: 2,
+        Dtype.BF16: 2,
+        Dtype.FP8: 1,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

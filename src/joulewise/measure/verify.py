@@ -131,9 +131,7 @@ def _cells(plan: Plan, counts: Mapping[CellKey, int]) -> tuple[CellKey, ...]:
     """Every kernel at the baseline and at each of its planned points, once."""
     return tuple(
         dict.fromkeys(
-            cell
-            for kernel, point in counts
-            for cell in ((kernel, plan.baseline), (kernel, point))
+            cell for kernel, point in counts for cell in ((kernel, plan.baseline), (kernel, point))
         )
     )
 

@@ -125,9 +125,7 @@ def _is_capped(window: Window) -> bool:
     return any(caveat.kind is CaveatKind.POWER_CAPPED for caveat in window.caveats)
 
 
-def _pooled_times(
-    variance: FloatTable, count: IntTable, is_capped: BoolTable
-) -> FloatTable | None:
+def _pooled_times(variance: FloatTable, count: IntTable, is_capped: BoolTable) -> FloatTable | None:
     """As `_pooled`; a kernel whose windows agree in every cell has a scatter of 0 and no say."""
     is_repeated = (count > 1).any(axis=1)
     is_shaken = ~(is_repeated & (variance.max(axis=1) <= _ROUNDING_RATIO**2))[:, None]

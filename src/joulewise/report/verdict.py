@@ -159,7 +159,7 @@ def _lead_over_static(
 
 def _none_of_the_points(static: ComparisonRow) -> str:
     """A coarse choice of clocks may just have no good one."""
-    if static.point_count is None:
+    if static.point_count is None or static.point_count == 1:
         return "no single point that was measured saves any"
     return (
         f"none of the {counted(static.point_count, 'single point')} measured saves any "

@@ -96,12 +96,8 @@ def _check_choice(choice: CaptureChoice) -> None:
                 field=field,
                 hint="Count those of the whole job.",
             )
-    if choice.name is not None and not (choice.name.strip() and choice.name.isprintable()):
-        raise InputError(
-            f"{choice.name!r} cannot be a workload's name",
-            field="name",
-            hint="Write letters, digits and signs.",
-        )
+    if choice.name is not None:
+        check_workload_name(choice.name)
 
 
 def _check_nodes(workload: Workload, choice: CaptureChoice) -> None:

@@ -23,6 +23,7 @@ from joulewise.store.cells import CellJournal
 from joulewise.store.sweeps import replace_sweep
 from joulewise.workflow.devices import AskedPowerLimit, open_session, points_of_device
 from joulewise.workflow.leasing import lease_on
+from joulewise.workflow.memory_fit import memory_exceeded
 from joulewise.workflow.preparing import (
     Announce,
     announce_nothing,
@@ -145,7 +146,12 @@ def sweep_to_file(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tel
         progress=progress,
         workload=workload.name,
     )
-    doubts = (*doubts, *workload.caveats, *traced_elsewhere_than(workload, sweep))
+    doubts = (
+        *doubts,
+        *workload.caveats,
+        *memory_exceeded(workload, sweep.source.device_name),
+        *traced_elsewhere_than(workload, sweep),
+    )
     sweep = replace(sweep, caveats=(*sweep.caveats, *doubts))
     replace_sweep(sweep, out)
     return sweep

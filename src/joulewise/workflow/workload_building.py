@@ -13,6 +13,7 @@ from joulewise.store.atomic import require_place
 from joulewise.store.documents import write_workload
 from joulewise.workflow.workloads import (
     HUGGINGFACE_PREFIX,
+    check_workload_name,
     huggingface_model,
     is_huggingface,
     workload_file,
@@ -25,7 +26,11 @@ from joulewise.workload.transformer.options import (
     default_setup,
     workload_of_text,
 )
-from joulewise.workload.transformer.parameters import ParameterParts, parameter_parts
+from joulewise.workload.transformer.parameters import (
+    ParameterParts,
+    active_parameter_count,
+    parameter_parts,
+)
 from joulewise.workload.transformer.presets import (
     default_sequence_count,
     preset_model,
@@ -55,10 +60,14 @@ class BuildJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltWorkload:
-    """What was built, and what follows from the shape besides; memory is estimated, of one GPU."""
+    """What was built, and what follows from the shape besides; memory is estimated, of one GPU.
+
+    `active_parameter_count` is what one token meets: fewer than all where there are experts.
+    """
 
     facts: WorkloadFacts
     parameters: ParameterParts
+    active_parameter_count: int
     memory: MemoryParts
 
     @property
@@ -93,12 +102,14 @@ def build_workload_to_file(job: BuildJob) -> BuiltWorkload:
         asked.model, text, name=asked.name, sequence_count=asked.sequence_count
     )
     if job.name is not None:
-        workload = replace(workload, name=_checked_name(job.name))
+        check_workload_name(job.name)
+        workload = replace(workload, name=job.name)
     choice = choice_of_text(asked.model, text, default_setup(asked.model, asked.sequence_count))
     write_workload(workload, job.out)
     return BuiltWorkload(
         facts=workload_facts(workload),
         parameters=parameter_parts(choice.model),
+        active_parameter_count=active_parameter_count(choice.model),
         memory=memory_parts(choice.model, choice.setup),
     )
 
@@ -145,13 +156,3 @@ def _decoder(options: Mapping[str, str]) -> _Asked:
     base = preset_model(_DECODER_LIKE)
     heads = "" if "kv_heads" in options else f"kv_heads={options['heads']}"
     return _Asked(model=replace(base, name=_DECODER_NAME), name=_DECODER_NAME, options=heads)
-
-
-def _checked_name(name: str) -> str:
-    if not (name.strip() and name.isprintable()):
-        raise InputError(
-            f"{name!r} cannot be a workload's name",
-            field="name",
-            hint="Write letters, digits and signs.",
-        )
-    return name

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.efficiency import Efficiency, efficiency, job_peak_flop_per_s
 from joulewise.domain.points import AUTO
 from joulewise.domain.workload import Workload
 from joulewise.report.workload_facts import (
@@ -18,6 +19,7 @@ from joulewise.report.workload_page import render_workload
 from joulewise.simulator.oracle import open_oracle
 from joulewise.store.atomic import require_place, write_atomically
 from joulewise.workflow.devices import refuse_workless
+from joulewise.workflow.memory_fit import memory_exceeded
 from joulewise.workflow.traced_elsewhere import traced_elsewhere
 from joulewise.workflow.workloads import load_workload, source_files
 
@@ -33,10 +35,15 @@ class ShowJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownWorkload:
-    """The facts of a workload, and the doubts about them."""
+    """The facts of a workload, the doubts about them, and what it comes to on the device.
+
+    `efficiency` is `None` without a device, and where the size of the iteration is not known.
+    """
 
     facts: WorkloadFacts
     caveats: tuple[Caveat, ...]
+    workload: Workload
+    efficiency: Efficiency | None = None
 
 
 def show_workload(job: ShowJob) -> ShownWorkload:
@@ -51,10 +58,25 @@ def show_workload(job: ShowJob) -> ShownWorkload:
     workload = load_workload(job.workload)
     costs = None if job.device is None else costs_on(job.device, workload)
     facts = workload_facts(workload, costs)
-    caveats = (*workload.caveats, *_of_device(costs), *_of_trace(workload, costs))
+    caveats = (*workload.caveats, *_of_device(costs), *_on_device(workload, costs))
     if job.html is not None:
         write_atomically(job.html, render_workload(facts, caveats, costs).encode())
-    return ShownWorkload(facts=facts, caveats=caveats)
+    return ShownWorkload(
+        facts=facts,
+        caveats=caveats,
+        workload=workload,
+        efficiency=_efficiency(workload, facts, costs),
+    )
+
+
+def _efficiency(
+    workload: Workload, facts: WorkloadFacts, costs: DeviceCosts | None
+) -> Efficiency | None:
+    if costs is None or workload.size is None or facts.time_s is None or facts.energy_j is None:
+        return None
+    peak = job_peak_flop_per_s(workload.size, costs.device_name)
+    found = efficiency(workload.size, facts.time_s, facts.energy_j, peak)
+    return found if found.is_known else None
 
 
 def costs_on(device: str, workload: Workload) -> DeviceCosts:
@@ -76,13 +98,16 @@ def costs_on(device: str, workload: Workload) -> DeviceCosts:
     )
 
 
-def _of_trace(workload: Workload, costs: DeviceCosts | None) -> tuple[Caveat, ...]:
+def _on_device(workload: Workload, costs: DeviceCosts | None) -> tuple[Caveat, ...]:
     if costs is None:
         return ()
     time_s = sum(
         costs.costs[kernel].time_s * count for kernel, count in workload.launch_counts().items()
     )
-    return traced_elsewhere(workload, costs.device_name, time_s)
+    return (
+        *memory_exceeded(workload, costs.device_name),
+        *traced_elsewhere(workload, costs.device_name, time_s),
+    )
 
 
 def _of_device(costs: DeviceCosts | None) -> tuple[Caveat, ...]:

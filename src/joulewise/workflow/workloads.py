@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from joulewise.domain.errors import InputError
@@ -23,6 +24,8 @@ from joulewise.workload.transformer.options import workload_of_text
 
 HUGGINGFACE_PREFIX = "hf:"
 _CONFIG_NAME = "config.json"
+_NODE_OPTION = "node_gpus="
+_ALIKE_RATIO = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +48,25 @@ def load_workload(text: str) -> Workload:
     if is_huggingface(text):
         return _huggingface_workload(text)
     path = workload_file(text)
-    return builtin_workload(text) if path is None else read_workload(path)
+    if path is not None:
+        return read_workload(path)
+    _refuse_misspelt(text)
+    return builtin_workload(text)
+
+
+def _refuse_misspelt(text: str) -> None:
+    """No such workload, but one of nearly that name. Raises InputError."""
+    name, _, options = text.partition(",")
+    if name in builtin_names():
+        return
+    alike = get_close_matches(name.casefold(), builtin_names(), n=1, cutoff=_ALIKE_RATIO)
+    if alike:
+        meant = f"{alike[0]},{options}" if options else alike[0]
+        raise InputError(
+            f"{name!r} is neither a built-in workload nor a file",
+            field="workload",
+            hint=f"Did you mean {meant}? joulewise workload list shows all.",
+        )
 
 
 def is_named(text: str) -> bool:
@@ -97,6 +118,16 @@ def source_files(*files: Path, workload: str | None) -> tuple[Path, ...]:
     return files if named is None else (*files, named)
 
 
+def check_workload_name(name: str) -> None:
+    """Refuse names that nobody could read or write. Raises InputError."""
+    if not (name.strip() and name.isprintable()):
+        raise InputError(
+            f"{name!r} cannot be a workload's name",
+            field="name",
+            hint="Write letters, digits and signs.",
+        )
+
+
 def load_optional_workload(text: str | None) -> Workload | None:
     """`None` stands for each kernel of the sweep once."""
     return None if text is None else load_workload(text)
@@ -107,7 +138,7 @@ def refuse_other_size(measured: str | None, asked: Workload | None, file: Path) 
 
     Raises InputError where a file that holds figures of one meets a request for another.
     """
-    if measured is None or asked is None or measured == asked.name:
+    if measured is None or asked is None or _timed(measured) == _timed(asked.name):
         return
     same_kind = measured.partition(",")[0] == asked.name.partition(",")[0]
     if same_kind and is_named(measured) and is_named(asked.name):
@@ -117,6 +148,11 @@ def refuse_other_size(measured: str | None, asked: Workload | None, file: Path) 
             field="workload",
             hint=f"Give --workload {measured}, or measure {asked.name}.",
         )
+
+
+def _timed(name: str) -> str:
+    """The name without the option that changes figures per node and no time."""
+    return ",".join(part for part in name.split(",") if not part.startswith(_NODE_OPTION))
 
 
 def refuse_other_launches(plan: Plan, workload: Workload, file: Path) -> None:

@@ -17,9 +17,9 @@ from joulewise.workload.transformer.presets import (
 _GPT3_XL = "gpt3-xl"
 _GPT3_XL_DESCRIPTION = (
     "one training iteration of GPT-3 XL (1.3 B) in llm.c: 46 kernels, 897 launches; "
-    "options batch=40, tp=1"
+    "options batch=40, tp=1, node_gpus="
 )
-_GPT3_XL_OPTIONS = ("batch", "tp")
+_GPT3_XL_OPTIONS = ("batch", "tp", "node_gpus")
 _UNITS = ((1e9, "B"), (1e6, "M"))
 
 
@@ -78,7 +78,7 @@ def _gpt3_xl_workload(options: str) -> Workload:
         if not (value.isascii() and value.isdecimal() and len(value) < 7):  # noqa: PLR2004
             raise InputError(f"{key} must be a whole number, got {value!r}", field="workload")
         values[key] = int(value)
-    return gpt3_xl(values["batch"], values["tp"])
+    return gpt3_xl(values["batch"], values["tp"], values.get("node_gpus"))
 
 
 def _kind(model: TransformerModel) -> str:

@@ -24,6 +24,7 @@ from joulewise.domain.workload import (
     Pass,
     Workload,
 )
+from joulewise.workload.job_nodes import check_node_gpus
 
 LAYER_COUNT = 24
 HIDDEN_COUNT = 2048
@@ -35,7 +36,7 @@ VOCABULARY_COUNT = 50_304
 # shared with the output (Brown et al., arXiv 2005.14165, table 2.1); padding is no parameter.
 PARAMETER_COUNT = 1_315_723_264
 DEFAULT_BATCH_COUNT = 40
-ELEMENT_BYTES = 2  # bfloat16
+ELEMENT_BYTES = Dtype.BF16.element_bytes
 
 _FORWARD_LAYER = range(2, 14)
 _BACKWARD_LAYER = range(19, 44)
@@ -249,7 +250,7 @@ def _efficiencies() -> dict[str, _Efficiency]:
 
 
 def _size(
-    batch_count: int, tensor_parallel_count: int, shapes: tuple[KernelShape, ...]
+    sizes: _Sizes, node_gpu_count: int | None, shapes: tuple[KernelShape, ...]
 ) -> IterationSize:
     """What an iteration does over all GPUs of the tensor-parallel group.
 
@@ -257,7 +258,6 @@ def _size(
     backward twice that, and attention, whose scores are all computed here though half of them
     are masked (Chowdhery et al., arXiv 2204.02311, appendix B, counts it so, too).
     """
-    token_count = batch_count * SEQUENCE_COUNT
     layer_weights = 12 * HIDDEN_COUNT**2
     weights = LAYER_COUNT * layer_weights + VOCABULARY_COUNT * HIDDEN_COUNT
     attention = 12 * LAYER_COUNT * HIDDEN_COUNT * SEQUENCE_COUNT
@@ -267,18 +267,29 @@ def _size(
         if shapes[index].kind is KernelKind.GEMM
     )
     return IterationSize(
-        gpu_count=tensor_parallel_count,
-        token_count=token_count,
+        gpu_count=sizes.tensor_parallel_count,
+        node_gpu_count=node_gpu_count,
+        token_count=sizes.token_count,
         parameter_count=PARAMETER_COUNT,
-        model_flop_count=float(token_count * (6 * weights + attention)),
-        kernel_flop_count=tensor_parallel_count * matrix_flops,
+        model_flop_count=float(sizes.token_count * (6 * weights + attention)),
+        kernel_flop_count=sizes.tensor_parallel_count * matrix_flops,
         dtype=Dtype.BF16,
     )
 
 
-def gpt3_xl(batch_count: int = DEFAULT_BATCH_COUNT, tensor_parallel_count: int = 1) -> Workload:
-    """One training iteration of GPT-3 XL; see `kernel_shapes` for what the degrees split."""
+def gpt3_xl(
+    batch_count: int = DEFAULT_BATCH_COUNT,
+    tensor_parallel_count: int = 1,
+    node_gpu_count: int | None = None,
+) -> Workload:
+    """One training iteration of GPT-3 XL; see `kernel_shapes` for what the degrees split.
+
+    `node_gpu_count` is how many of its GPUs share one node; that changes no kernel. Raises
+    InputError as `kernel_shapes` does, and for nodes that the GPUs do not fill evenly.
+    """
     shapes = kernel_shapes(batch_count, tensor_parallel_count)
+    check_node_gpus(node_gpu_count, tensor_parallel_count)
+    sizes = _Sizes(batch_count=batch_count, tensor_parallel_count=tensor_parallel_count)
     fitted = _efficiencies()
     works = tuple(
         KernelWork(
@@ -300,9 +311,10 @@ def gpt3_xl(batch_count: int = DEFAULT_BATCH_COUNT, tensor_parallel_count: int =
     )
     name = f"gpt3-xl,batch={batch_count},tp={tensor_parallel_count}"
     is_default = (batch_count, tensor_parallel_count) == (DEFAULT_BATCH_COUNT, 1)
+    nodes = "" if node_gpu_count is None else f",node_gpus={node_gpu_count}"
     return Workload(
-        name="gpt3-xl" if is_default else name,
+        name=f"{'gpt3-xl' if is_default else name}{nodes}",
         launches=launches,
         works=works,
-        size=_size(batch_count, tensor_parallel_count, shapes),
+        size=_size(sizes, node_gpu_count, shapes),
     )

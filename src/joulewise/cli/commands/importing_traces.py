@@ -13,6 +13,7 @@ from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.progress import progress_bars
 from joulewise.cli.render import print_caveats, say
 from joulewise.cli.values import caveat_kinds
+from joulewise.cli.workload_options import DEFAULT_WORKLOAD_FILE, WorkloadOut
 from joulewise.cli.workload_render import facts_document, print_workload
 from joulewise.domain.plan import Status
 from joulewise.report.workload_words import workload_sentence
@@ -27,14 +28,7 @@ from joulewise.workload.capture.choice import CaptureChoice
 _TOP_COUNT = 15
 _QUIET_S = 2.0
 
-DEFAULT_WORKLOAD_FILE = Path("workload.json")
 TraceFile = Annotated[Path, typer.Argument(metavar="FILE", show_default=False)]
-WorkloadOut = Annotated[
-    Path,
-    typer.Option(
-        "--out", envvar="JOULEWISE_WORKLOAD_OUT", help="Where the workload file is written."
-    ),
-]
 Gpu = Annotated[
     int | None,
     typer.Option(

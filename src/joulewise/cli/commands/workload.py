@@ -11,7 +11,8 @@ from rich.console import Console
 from joulewise.cli.commands.workload_building import build
 from joulewise.cli.options import AsJson, FailOn
 from joulewise.cli.outcome import Outcome, finish
-from joulewise.cli.render import print_caveats, print_line, say, table
+from joulewise.cli.render import print_caveats, print_line, print_wrapped, say, table
+from joulewise.cli.sentences import device_efficiency_line
 from joulewise.cli.values import caveat_kinds
 from joulewise.cli.workload_render import facts_document, print_workload
 from joulewise.domain.plan import Status
@@ -89,6 +90,8 @@ def show(
         print_workload(console, shown.facts, top)
         print_caveats(console, shown.caveats)
         say(console, workload_sentence(shown.facts))
+        if device is not None:
+            print_wrapped(console, device_efficiency_line(shown.workload, shown.efficiency))
         print_line(console, None if html is None else f"Page: {html}")
 
     outcome = Outcome(

@@ -27,6 +27,7 @@ from joulewise.cli.workload_options import (
     MicroBatches,
     ModelText,
     ModeText,
+    NodeGpus,
     OptimizerText,
     PipelineParallel,
     RecomputeText,
@@ -64,6 +65,7 @@ def build(
     micro: MicroBatches = None,
     gap_ms: GapMilliseconds = None,
     link_gb_per_s: LinkBandwidth = None,
+    node_gpus: NodeGpus = None,
     layers: Layers = None,
     hidden: Hidden = None,
     heads: Heads = None,
@@ -80,7 +82,7 @@ def build(
     training = {"batch": batch, "seq": seq, "dtype": dtype, "mode": mode, "optimizer": optimizer}
     ways = {"recompute": recompute, "attention": attention, "lora": lora, "zero": zero}
     split = {"dp": dp, "tp": tp, "pp": pp, "stage": stage, "micro": micro}
-    waits = {"gap_ms": gap_ms, "link_gb_per_s": link_gb_per_s}
+    waits = {"gap_ms": gap_ms, "link_gb_per_s": link_gb_per_s, "node_gpus": node_gpus}
     shape = {"layers": layers, "hidden": hidden, "heads": heads, "kv_heads": kv_heads}
     given = training | ways | split | waits | shape | {"ffn": ffn, "vocab": vocab}
     options = {option: value for option, value in given.items() if value is not None}
@@ -117,8 +119,15 @@ def _parameter_rows(built: BuiltWorkload) -> list[tuple[str, str]]:
         ("pooler", parts.pooler_count),
         ("output", parts.output_count),
         ("all", parts.total_count),
+        ("for one token", _count_of_some(built)),
     )
     return [(label, count(number)) for label, number in rows if number]
+
+
+def _count_of_some(built: BuiltWorkload) -> int:
+    """Parameters that one token meets, where those are not all; else 0."""
+    active = built.active_parameter_count
+    return 0 if active == built.parameters.total_count else active
 
 
 def _memory_rows(built: BuiltWorkload) -> list[tuple[str, str]]:
@@ -139,6 +148,7 @@ def _document(built: BuiltWorkload) -> dict[str, object]:
         "parameters": {
             **msgspec.to_builtins(built.parameters),
             "total_count": built.parameters.total_count,
+            "active_count": built.active_parameter_count,
         },
         "memory": {
             **msgspec.to_builtins(built.memory),

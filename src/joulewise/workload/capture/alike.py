@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -44,6 +45,8 @@ def taken_over(uses: Mapping[int, KernelUse], works: Mapping[int, RawWork]) -> d
         shape = _shape(use.signature)
         if shape is not None and not works[kernel].is_estimated and use.mean_s > 0.0:
             known[shape].append(_Known(mean_s=use.mean_s, work=works[kernel]))
+    for alike in known.values():
+        alike.sort(key=lambda one: one.mean_s)
     found: dict[int, RawWork] = {}
     for kernel, use in uses.items():
         shape = _shape(use.signature)
@@ -84,9 +87,11 @@ def _mean(use: KernelUse, known: Sequence[_Known]) -> RawWork | None:
 
 
 def _nearest(time_s: float, known: Sequence[_Known]) -> _Known | None:
-    """The known kernel of the nearest duration, `None` where none is near."""
+    """The known kernel, of several by duration, of the nearest one; `None` where none is near."""
     if time_s <= 0.0:
         return None
-    nearest = min(known, key=lambda one: abs(math.log(time_s / one.mean_s)))
+    place = bisect.bisect_left(known, time_s, key=lambda one: one.mean_s)
+    beside = known[max(0, place - 1) : place + 1]
+    nearest = min(beside, key=lambda one: abs(math.log(time_s / one.mean_s)))
     ratio = max(time_s / nearest.mean_s, nearest.mean_s / time_s)
     return nearest if ratio <= _MOST_TIME_RATIO else None

@@ -18,7 +18,6 @@ from joulewise.workload.capture.intervals import (
     NS_PER_S,
     IntColumn,
     Nanoseconds,
-    cover,
     nanoseconds,
 )
 from joulewise.workload.capture.repeated import repeated_spans
@@ -153,12 +152,11 @@ def _without_waits(timeline: Timeline) -> Iteration:
     """All launches, or the busiest part of them between waits that no iteration has."""
     reach = np.maximum.accumulate(timeline.end_ns)
     waits_ns = timeline.start_ns[1:] - reach[:-1]
-    busy_ns = cover(timeline.start_ns, timeline.end_ns).busy_s * NS_PER_S
-    cuts = np.flatnonzero(waits_ns > _LONGEST_WAIT_RATIO * busy_ns) + 1
-    parts = np.split(np.arange(len(timeline.launches)), cuts)
-    busiest = max(
-        parts, key=lambda part: cover(timeline.start_ns[part], timeline.end_ns[part]).busy_s
-    )
+    before = np.concatenate((timeline.start_ns[:1], reach[:-1]))
+    busy_ns = np.maximum(0, timeline.end_ns - np.maximum(timeline.start_ns, before))
+    cuts = np.flatnonzero(waits_ns > _LONGEST_WAIT_RATIO * float(busy_ns.sum())) + 1
+    part = int(np.argmax(np.add.reduceat(busy_ns, np.concatenate(([0], cuts)))))
+    busiest = np.split(np.arange(len(timeline.launches)), cuts)[part]
     why = "there are neither marks of steps nor repeating iterations"
     if not len(cuts):
         return _whole(timeline, busiest, why)

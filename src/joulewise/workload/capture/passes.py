@@ -15,14 +15,15 @@ _BACKWARD = re.compile(
 _OPTIMIZER = re.compile(
     r"adam|adagrad|sgd|lamb(?!da)|rmsprop|optimi[sz]er|multi_?tensor|foreach", re.IGNORECASE
 )
+# Names may be of any length; what tells stands at their beginning.
+_READ_CHARACTER_COUNT = 1_000
 
 
 def is_communication(signature: KernelSignature) -> bool:
     """Whether a kernel exchanges data with other GPUs, by its metadata, name or operation."""
     if signature.collective is not None:
         return True
-    texts = (signature.name, signature.op or "")
-    return any(is_communication_kernel(text) for text in texts)
+    return any(is_communication_kernel(text) for text in _texts(signature))
 
 
 def pass_of_signature(signature: KernelSignature) -> Pass | None:
@@ -32,12 +33,17 @@ def pass_of_signature(signature: KernelSignature) -> Pass | None:
     """
     if is_communication(signature):
         return Pass.COMMUNICATION
-    texts = (signature.name, signature.op or "")
+    texts = _texts(signature)
     if any(_BACKWARD.search(text) for text in texts):
         return Pass.BACKWARD
     if any(_OPTIMIZER.search(text) for text in texts):
         return Pass.OPTIMIZER
     return None
+
+
+def _texts(signature: KernelSignature) -> tuple[str, str]:
+    op = signature.op or ""
+    return signature.name[:_READ_CHARACTER_COUNT], op[:_READ_CHARACTER_COUNT]
 
 
 def passes_of_launches(

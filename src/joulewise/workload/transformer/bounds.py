@@ -20,6 +20,7 @@ _WORDS = {
     "traffic_bytes": "bytes",
     "wait_s": "seconds of waiting",
     "gpu_count": "GPUs",
+    "node_gpu_count": "GPUs in one node",
     "token_count": "tokens",
     "parameter_count": "parameters",
     "model_flop_count": "FLOPs of the model",
@@ -62,7 +63,11 @@ def check_built_size(size: IterationSize, model: TransformerModel, setup: Traini
         "micro": setup.micro_batch_count,
         "dp": setup.data_parallel_count,
     }
-    options = {"gpu_count": _largest(degrees), "parameter_count": largest_part(model)}
+    options = {
+        "gpu_count": _largest(degrees),
+        "node_gpu_count": "node_gpus",
+        "parameter_count": largest_part(model),
+    }
     for name, (_, most) in SIZE_BOUNDS.items():
         value: float | None = getattr(size, name)
         if value is not None and value > most:

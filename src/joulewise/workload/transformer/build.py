@@ -15,7 +15,7 @@ from joulewise.store.columns import Field, names
 from joulewise.workload.transformer.bounds import check_built_size, check_built_works
 from joulewise.workload.transformer.build_iteration import Iteration, iteration_of
 from joulewise.workload.transformer.collectives import link_caveats
-from joulewise.workload.transformer.efficiency import efficiency_of
+from joulewise.workload.transformer.efficiency import efficiency_caveats, efficiency_of
 from joulewise.workload.transformer.flops import closed_flop_count, job_token_count
 from joulewise.workload.transformer.model import TransformerModel
 from joulewise.workload.transformer.parallel import Share, check_setup, job_gpu_count
@@ -61,7 +61,7 @@ def transformer_workload(
         launches=_launches(iteration),
         works=works,
         size=size,
-        caveats=link_caveats(setup),
+        caveats=(*efficiency_caveats(setup), *link_caveats(setup)),
     )
 
 
@@ -110,7 +110,10 @@ def _size(model: TransformerModel, setup: TrainingSetup) -> IterationSize:
     Tokens or FLOPs set against it would be off by that.
     """
     size = IterationSize(
-        gpu_count=job_gpu_count(setup), parameter_count=parameter_count(model), dtype=setup.dtype
+        gpu_count=job_gpu_count(setup),
+        node_gpu_count=setup.node_gpu_count,
+        parameter_count=parameter_count(model),
+        dtype=setup.dtype,
     )
     if setup.pipeline_parallel_count > 1:
         return size

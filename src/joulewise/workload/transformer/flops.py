@@ -27,7 +27,7 @@ def closed_flop_count(model: TransformerModel, setup: TrainingSetup) -> float:
         return forward_count
     if setup.lora_rank_count == 0:
         return 3 * forward_count
-    trained_count = _attention_forward_count(model, setup) + _adapter_forward_count(model, setup)
+    trained_count = attention_forward_flop_count(model, setup) + _adapter_forward_count(model, setup)
     return 2 * (forward_count - trained_count) + 3 * trained_count
 
 
@@ -39,14 +39,16 @@ def forward_flop_count(model: TransformerModel, setup: TrainingSetup) -> float:
     return (
         2.0 * job_token_count(setup) * matrix_count
         + 2.0 * job_sequence_count(setup) * pooler_count
-        + _attention_forward_count(model, setup)
+        + attention_forward_flop_count(model, setup)
         + _adapter_forward_count(model, setup)
     )
 
 
-def attention_flop_count(model: TransformerModel, setup: TrainingSetup) -> float:
-    """The share of `closed_flop_count` that scores and weighted values take, over all layers."""
-    return (3 if setup.has_backward else 1) * _attention_forward_count(model, setup)
+def attention_forward_flop_count(model: TransformerModel, setup: TrainingSetup) -> float:
+    """The share of `forward_flop_count` that scores and weighted values take, over all layers."""
+    query_count = model.head_count * model.head_width_count
+    context_count = attention_context_count(model, setup)
+    return 4.0 * model.layer_count * job_token_count(setup) * context_count * query_count
 
 
 def job_sequence_count(setup: TrainingSetup) -> int:
@@ -98,12 +100,6 @@ def adapter_matrix_count(model: TransformerModel, rank_count: int) -> int:
     query_count = model.head_count * model.head_width_count
     value_count = model.kv_head_count * model.head_width_count
     return rank_count * (2 * model.hidden_count + query_count + value_count)
-
-
-def _attention_forward_count(model: TransformerModel, setup: TrainingSetup) -> float:
-    query_count = model.head_count * model.head_width_count
-    context_count = attention_context_count(model, setup)
-    return 4.0 * model.layer_count * job_token_count(setup) * context_count * query_count
 
 
 def _adapter_forward_count(model: TransformerModel, setup: TrainingSetup) -> float:

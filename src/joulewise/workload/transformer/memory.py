@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from joulewise.workload.transformer.attention import score_count
 from joulewise.workload.transformer.feedforward import routed_row_count
 from joulewise.workload.transformer.model import Head, TransformerModel
+from joulewise.workload.transformer.optimizer import state_bytes_per_parameter
 from joulewise.workload.transformer.parallel import Share, check_setup
 from joulewise.workload.transformer.parallel_weights import weights_of
-from joulewise.workload.transformer.setup import Attention, Optimizer, Recompute, TrainingSetup
-from joulewise.workload.transformer.shapes import FP32_BYTES
-
-_OPTIMIZER_STATE_COUNT = {Optimizer.ADAMW: 2, Optimizer.SGD: 0, Optimizer.NONE: 0}
+from joulewise.workload.transformer.setup import Attention, Recompute, TrainingSetup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +54,7 @@ def memory_parts(model: TransformerModel, setup: TrainingSetup) -> MemoryParts:
     return MemoryParts(
         weight_bytes=weights.total_count * element_bytes / split[2],
         gradient_bytes=trained * element_bytes / split[1],
-        optimizer_bytes=trained * _state_bytes(share) / split[0],
+        optimizer_bytes=trained * state_bytes_per_parameter(share) / split[0],
         activation_bytes=activation_count(share) * element_bytes,
     )
 
@@ -91,14 +89,3 @@ def _layer_count_of_elements(share: Share) -> float:
     scores = score_count(share) if keeps_scores else 0.0
     # Inputs of both norms and of both first products.
     return 4 * hidden + heads + inner + scores
-
-
-def _state_bytes(share: Share) -> int:
-    """Bytes of optimizer states for each trained parameter."""
-    optimizer = share.setup.optimizer
-    if optimizer is Optimizer.NONE:
-        return 0
-    element_bytes = share.formats.element_bytes
-    state_bytes = max(element_bytes, FP32_BYTES)
-    master_bytes = FP32_BYTES if element_bytes < FP32_BYTES else 0
-    return _OPTIMIZER_STATE_COUNT[optimizer] * state_bytes + master_bytes

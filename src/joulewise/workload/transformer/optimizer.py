@@ -33,7 +33,7 @@ ELEMENTS_PER_LAUNCH_COUNT = 320 * 65_536
 
 # Moments, square root, quotient, decay and step; assumed.
 _OPERATIONS_PER_PARAMETER = {Optimizer.ADAMW: 15, Optimizer.SGD: 2}
-_STATE_COUNT = {Optimizer.ADAMW: 3, Optimizer.SGD: 1}
+_MOMENT_COUNT = {Optimizer.ADAMW: 2, Optimizer.SGD: 0}
 
 
 def own_parameter_count(share: Share) -> float:
@@ -50,11 +50,22 @@ def own_parameter_count(share: Share) -> float:
 def optimizer_bytes_per_parameter(share: Share) -> int:
     """Bytes read and written for each parameter that is updated; the module has the table."""
     element_bytes = share.formats.element_bytes
-    state_bytes = max(element_bytes, FP32_BYTES)
-    is_own_master = element_bytes >= FP32_BYTES
-    weight_bytes = 0 if is_own_master else element_bytes
-    states = _STATE_COUNT[share.setup.optimizer]
-    return 2 * states * state_bytes + element_bytes + weight_bytes
+    # A weight that has a master elsewhere is written alone.
+    weight_bytes = element_bytes if _master_bytes(share) else 2 * element_bytes
+    return 2 * state_bytes_per_parameter(share) + element_bytes + weight_bytes
+
+
+def state_bytes_per_parameter(share: Share) -> int:
+    """Bytes of moments and of an FP32 master, if the weight is not its own; 0 without updates."""
+    optimizer = share.setup.optimizer
+    if optimizer is Optimizer.NONE:
+        return 0
+    moment_bytes = max(share.formats.element_bytes, FP32_BYTES)
+    return _MOMENT_COUNT[optimizer] * moment_bytes + _master_bytes(share)
+
+
+def _master_bytes(share: Share) -> int:
+    return FP32_BYTES if share.formats.element_bytes < FP32_BYTES else 0
 
 
 def optimizer_launch_count(share: Share) -> int:

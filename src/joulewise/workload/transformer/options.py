@@ -38,6 +38,7 @@ OPTIONS: Mapping[str, str] = {
     "micro": "micro-batches in an iteration",
     "gap_ms": "milliseconds per iteration in which the GPU waits for its host",
     "link_gb_per_s": "GB/s that one GPU sends to others, in one direction",
+    "node_gpus": "GPUs of the job that share one node, for figures per node",
     "layers": "layers of the model",
     "hidden": "hidden size",
     "heads": "attention heads",
@@ -210,6 +211,7 @@ _SETTERS: Mapping[str, Callable[[TrainingSetup, str], TrainingSetup]] = {
     "link_gb_per_s": lambda s, v: replace(
         s, link_bytes_per_s=_amount("link_gb_per_s", v) * _BYTES_PER_GB
     ),
+    "node_gpus": lambda s, v: replace(s, node_gpu_count=_count("node_gpus", v)),
 }
 
 
@@ -232,6 +234,7 @@ def _setup_texts(setup: TrainingSetup) -> dict[str, str]:
         "micro": str(setup.micro_batch_count),
         "gap_ms": f"{setup.gap_s * _MS_PER_S:.12g}",
         "link_gb_per_s": "" if link is None else f"{link / _BYTES_PER_GB:.12g}",
+        "node_gpus": "" if setup.node_gpu_count is None else str(setup.node_gpu_count),
     }
 
 

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 from joulewise.domain.errors import InputError
+from joulewise.workload.job_nodes import check_node_gpus
 from joulewise.workload.transformer.bounds import check_gap
 from joulewise.workload.transformer.model import TransformerModel
 from joulewise.workload.transformer.setup import TrainingSetup
@@ -114,6 +115,7 @@ def check_setup(model: TransformerModel, setup: TrainingSetup) -> None:
     _check_adapters(model, setup)
     _check_degrees(model, setup)
     _check_sequence(model, setup)
+    check_node_gpus(setup.node_gpu_count, job_gpu_count(setup))
     if not 0 <= setup.zero_stage <= HIGHEST_ZERO_STAGE:
         raise InputError(
             f"ZeRO has the stages 0 to 3, not {setup.zero_stage}",

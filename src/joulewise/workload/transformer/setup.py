@@ -45,6 +45,8 @@ class TrainingSetup:
     0. `lora_rank_count` 0 trains all weights. `has_backward` false is a forward pass alone.
     `gap_s` is time per iteration in which the GPU waits for its host.
     `link_bytes_per_s` is what one GPU sends, in one direction, in a collective.
+    `node_gpu_count` is how many of the job's GPUs share one node, `None` where nobody said; it
+    changes figures per node and no kernel.
     """
 
     batch_count: int = 1
@@ -63,3 +65,4 @@ class TrainingSetup:
     has_backward: bool = True
     gap_s: float = 0.0
     link_bytes_per_s: float | None = None
+    node_gpu_count: int | None = None

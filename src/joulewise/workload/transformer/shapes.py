@@ -20,15 +20,7 @@ from joulewise.domain.passes import Pass
 from joulewise.domain.workload import Dtype, KernelKind
 from joulewise.workload.transformer.efficiency import Family
 
-ELEMENT_BYTES = {
-    Dtype.FP64: 8,
-    Dtype.FP32: 4,
-    Dtype.TF32: 4,
-    Dtype.FP16: 2,
-    Dtype.BF16: 2,
-    Dtype.FP8: 1,
-}
-FP32_BYTES = 4
+FP32_BYTES = Dtype.FP32.element_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +67,8 @@ def formats_of(dtype: Dtype) -> Formats:
         matrix=dtype,
         attention=attention,
         vector=Dtype.FP64 if dtype is Dtype.FP64 else Dtype.FP32,
-        operand_bytes=ELEMENT_BYTES[dtype],
-        element_bytes=ELEMENT_BYTES[attention],
+        operand_bytes=dtype.element_bytes,
+        element_bytes=attention.element_bytes,
     )
 
 

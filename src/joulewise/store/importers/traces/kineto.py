@@ -24,12 +24,15 @@ from joulewise.store.importers.traces.launch_totals import (
     NS_PER_S,
     kernel_totals,
     refuse_long_span,
+    too_many_launches,
 )
 
 TOOL = "kineto"
 # What is kept of an event, and what is made of that, takes about 200 bytes; of a trace of 1 GB
 # some two million events are kept.
 _MOST_ROWS_COUNT = 4_000_000
+# A kernel takes more, and a trace of 1 GB holds less than half a million.
+_MOST_KERNELS_COUNT = 1_500_000
 _DEVICES = "deviceProperties"
 _JOB = "distributedInfo"
 
@@ -72,6 +75,8 @@ def read_kineto(
 
 
 def _refuse_too_many(columns: KinetoColumns, file: str) -> None:
+    if len(columns.kernels) + len(columns.unplaced) > _MOST_KERNELS_COUNT:
+        raise too_many_launches(file, _MOST_KERNELS_COUNT)
     if columns.row_count() > _MOST_ROWS_COUNT:
         raise InputError(
             f"the file holds more than {_MOST_ROWS_COUNT} kernels, launches and operations",

@@ -59,6 +59,7 @@ class _SignatureMaker:
     def __init__(self, columns: KinetoColumns, shown: tuple[str, ...]) -> None:
         self._names = columns.names.values()
         self._shown = shown
+        self._known_extents: dict[int, tuple[Extent | None, Extent | None]] = {}
         self._geometries = columns.geometries.values()
         self._inputs = columns.inputs.values()
         self._collectives = columns.collectives.values()
@@ -66,17 +67,25 @@ class _SignatureMaker:
     def made(
         self, name: int, geometry: int, collective: int, op: int, inputs: int
     ) -> KernelSignature:
-        grid, block, shared_memory, registers = self._geometries[geometry]
+        _, _, shared_memory, registers = self._geometries[geometry]
+        grid, block = self._extents(geometry)
         return KernelSignature(
             name=self._shown[name],
-            grid=_extent(grid),
-            block=_extent(block),
+            grid=grid,
+            block=block,
             shared_memory_bytes=_whole(shared_memory),
             register_count=_whole(registers),
             op=None if op == ABSENT else _printable(self._names[op]),
             inputs=() if inputs == ABSENT else op_inputs(*self._inputs[inputs]),
             collective=None if collective == ABSENT else self._collective(collective),
         )
+
+    def _extents(self, geometry: int) -> tuple[Extent | None, Extent | None]:
+        """Grid and block, which many signatures have alike."""
+        if geometry not in self._known_extents:
+            grid, block, _, _ = self._geometries[geometry]
+            self._known_extents[geometry] = _extent(grid), _extent(block)
+        return self._known_extents[geometry]
 
     def _collective(self, number: int) -> Collective:
         name, dtype, sent_count, received_count, group_size = self._collectives[number]

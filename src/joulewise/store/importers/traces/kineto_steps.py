@@ -55,8 +55,7 @@ def steps_of(columns: KinetoColumns, kernels: Columns, ops: Columns, links: Link
         names,
     )
     if not len(host.start):
-        every = {key: gpu_marks[key] for key in ("start", "end", "name")}
-        host = _outermost(*every.values(), names)
+        host = _outermost(gpu_marks["start"], gpu_marks["end"], gpu_marks["name"], names)
         return _steps(host, names, _by_gpu_mark(kernels, gpu_marks, host, names))
     by_launch = containing(links.host_time, host.start, host.end)
     by_gpu_mark = _by_gpu_mark(kernels, gpu_marks, host, names)
