@@ -37,8 +37,10 @@ def seeds() -> tuple[bytes, ...]:
         json.dumps(training.events).encode(),
         json.dumps(graph.document(), indent=1).encode(),
         b'[{"ph":"X","cat":"Kernel","name":"k","ts":"1.5","dur":2,"pid":0,"tid":7}]',
-        b'{"a":NaN,"traceEvents":[{"ph":"X","cat":"kernel","ts":1e3,"dur":1e400},'
-        b'{"ph":"X","cat":"kernel","ts":2e3,"dur":1},{}],"z":[{},{}]}',
+        (
+            b'{"a":NaN,"traceEvents":[{"ph":"X","cat":"kernel","ts":1e3,"dur":1e400},'
+            b'{"ph":"X","cat":"kernel","ts":2e3,"dur":1},{}],"z":[{},{}]}'
+        ),
     )
 
 

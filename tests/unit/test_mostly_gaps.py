@@ -27,7 +27,7 @@ def _planned(gap_s: float, gap_j: float, kernel_j: float) -> tuple[Plan, Sweep]:
         time_s=np.array([[1.0, 1.0], [gap_s, gap_s]]),
         energy_j=np.array([[100.0, kernel_j], [50.0, gap_j]]),
         baseline=AUTO,
-        source=SweepSource(device="by hand", device_name="by hand"),
+        source=SweepSource(device="by hand", device_name="by hand", tool="by hand"),
     )
     workload = Workload(name="w", launches=tuple(Launch(kernel=name) for name in kernels))
     return make_plan(sweep, workload, PlanRequest(), sweep_sha256=""), sweep

@@ -97,3 +97,15 @@ def test_what_is_not_known_is_named(text: str, expected: str) -> None:
 def test_options_are_part_of_the_name() -> None:
     assert "gpt3-xl,batch=8,tp=2" == builtin_workload("gpt3-xl,batch=8,tp=2").name
     assert "gpt3-xl" == builtin_workload("gpt3-xl,batch=40,tp=1").name
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("lama3-8b", "llama3-8b?"), ("gpt3_xl,batch=2", "gpt3-xl,batch=2?"), ("Bert-Base", "bert-b")],
+)
+def test_a_name_that_is_nearly_one_is_asked_about(text: str, meant: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_workload(text)
+
+    assert caught.value.hint is not None
+    assert f"Did you mean {meant}" in caught.value.hint

@@ -14,8 +14,8 @@ from joulewise.domain.workload import IterationSize, KernelKind, KernelWork, Lau
 from joulewise.store.columns import Field, names
 from joulewise.workload.transformer.bounds import check_built_size, check_built_works
 from joulewise.workload.transformer.build_iteration import Iteration, iteration_of
-from joulewise.workload.transformer.collectives import link_caveats
-from joulewise.workload.transformer.efficiency import efficiency_caveats, efficiency_of
+from joulewise.workload.transformer.doubts import build_doubts
+from joulewise.workload.transformer.efficiency import efficiency_of
 from joulewise.workload.transformer.flops import closed_flop_count, job_token_count
 from joulewise.workload.transformer.model import TransformerModel
 from joulewise.workload.transformer.parallel import Share, check_setup, job_gpu_count
@@ -61,7 +61,7 @@ def transformer_workload(
         launches=_launches(iteration),
         works=works,
         size=size,
-        caveats=(*efficiency_caveats(setup), *link_caveats(setup)),
+        caveats=build_doubts(setup),
     )
 
 

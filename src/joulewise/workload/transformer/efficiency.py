@@ -117,23 +117,6 @@ def efficiency_of(family: Family, operation_count_per_element: float | None) -> 
     return replace(median, compute_efficiency_ratio=min(max(share, LOWEST_RATIO), HIGHEST_RATIO))
 
 
-def efficiency_caveats(setup: TrainingSetup) -> tuple[Caveat, ...]:
-    """The doubt that goes with every built workload: nobody has run its kernels."""
-    parts = [
-        "what kernels reach of a GPU's peaks is that of GPT-3 XL's kernels on an RTX 3080 Ti",
-        *(
-            ["of flash attention what was published of an A100"]
-            if setup.attention is Attention.FLASH
-            else []
-        ),
-    ]
-    seen = "; ".join(parts)
-    if job_gpu_count(setup) > 1:
-        seen += "; no collective hides behind computing"
-    advice = "Import a profile of the job to see what its kernels reach, and what overlaps."
-    return (Caveat(kind=CaveatKind.EFFICIENCY_ASSUMED, seen=seen, advice=advice),)
-
-
 @functools.cache
 def _medians() -> dict[Family, Efficiency]:
     works = gpt3_xl.gpt3_xl().works
