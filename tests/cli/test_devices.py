@@ -32,7 +32,7 @@ can be read and set on NVIDIA GPUs here.
     assert "\n".join(lines[:4]) == snapshot("""\
 workload       what it is
 gpt3-xl        one training iteration of GPT-3 XL (1.3 B) in llm.c: 46 kernels, 897 launches;
-               options batch=40, tp=1
+               options batch=40, tp=1, node_gpus=
 gpt2           124 M decoder: 12 layers, hidden 768; seq=1024\
 """)
     assert set(preset_names()) == {line.split()[0] for line in lines[3:]}

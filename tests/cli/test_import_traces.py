@@ -355,7 +355,21 @@ def test_a_gzipped_trace_gives_the_same_workload(joulewise: Joulewise, trace: Pa
 def test_a_pipe_is_refused_at_once(joulewise: Joulewise) -> None:
     os.mkfifo("pipe.json")
 
-    assert "pipe" in complaint(joulewise("import", "kineto", "pipe.json"))
+    for command in (
+        *(("import", tool) for tool in ("kineto", "nsys", "ncu")),
+        ("workload", "show"),
+    ):
+        assert "this is a pipe, not a file" in complaint(joulewise(*command, "pipe.json"))
+
+
+def test_no_import_writes_a_node_that_no_workload_file_may_have(
+    joulewise: Joulewise, trace: Path
+) -> None:
+    wish = ("--gpus", "20000", "--node-gpus", "10001")
+
+    assert "10001 is not between 1 and 10000" in complaint(
+        joulewise("import", "kineto", trace, *wish)
+    )
 
 
 def test_no_kernels_as_json_is_an_error_object(joulewise: Joulewise) -> None:

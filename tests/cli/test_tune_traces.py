@@ -20,35 +20,43 @@ def imported(joulewise: Joulewise) -> Path:
     return Path("w.json")
 
 
-def _tuned(joulewise: Joulewise, device: str, folder: str, *pairs: str) -> Said:
-    words = ("--workload", "w.json", "--device", device, "--out", folder)
-    return joulewise("tune", *words, *QUICK, *(pairs or ("--pairs", "2")))
+def _tuned(joulewise: Joulewise, folder: str) -> Said:
+    words = ("--workload", "w.json", "--device", "virtual:a100-sxm", "--out", folder)
+    return joulewise("tune", *words, "--pairs", "2", *QUICK)
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("imported")
 def test_the_command_that_tune_prints_works_without_the_file_it_was_given(
     joulewise: Joulewise,
 ) -> None:
-    said = _tuned(joulewise, "virtual:a100-sxm", "my run")
+    said = _tuned(joulewise, "my run")
     Path("w.json").unlink()
     (line,) = [one for one in said.out.splitlines() if "joulewise replay" in one]
     _, *words = shlex.split(line.partition(": ")[2])
 
     assert words == ["replay", "my run/plan.json"]
     assert 0 == joulewise(*words).code
-    assert 0 == joulewise("verify", "my run/plan.json", "--pairs", "2").code
-    assert 0 == joulewise("report", "my run").code
+
+
+@pytest.mark.usefixtures("imported")
+def test_a_run_folder_is_all_that_verify_and_report_need(joulewise: Joulewise) -> None:
+    assert 0 == _tuned(joulewise, "run").code
+    Path("w.json").unlink()
+
+    assert 0 == joulewise("verify", "run/plan.json", "--pairs", "2").code
+    assert 0 == joulewise("report", "run").code
 
 
 @pytest.mark.usefixtures("imported")
 def test_a_copy_of_another_workload_is_not_taken_for_the_plans(joulewise: Joulewise) -> None:
-    assert 0 == _tuned(joulewise, "virtual:a100-sxm", "run").code
+    assert 0 == _tuned(joulewise, "run").code
     kept = Path("run/workload.json")
     kept.write_text(kept.read_text("utf-8").replace('"repeat": 1', '"repeat": 2', 1), "utf-8")
 
     said = joulewise("verify", "run/plan.json", "--pairs", "2")
 
-    assert said.code == 2
+    assert said.code == 1
     assert "no workload.json of it lies beside the plan" in said.err
     assert "the workload file that measure, plan or tune was given" in said.err
     # Given by name, it goes on.
@@ -56,7 +64,7 @@ def test_a_copy_of_another_workload_is_not_taken_for_the_plans(joulewise: Joulew
 
 
 def test_a_run_can_be_repeated_from_its_own_copy(joulewise: Joulewise, imported: Path) -> None:
-    assert 0 == _tuned(joulewise, "virtual:a100-sxm", "run").code
+    assert 0 == _tuned(joulewise, "run").code
     imported.unlink()
     words = ("tune", "--workload", "run/workload.json", "--device", "virtual:a100-sxm")
 

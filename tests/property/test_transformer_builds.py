@@ -88,6 +88,7 @@ def models(draw: st.DrawFn) -> TransformerModel:
 @st.composite
 def setups(draw: st.DrawFn) -> TrainingSetup:
     stages = draw(st.sampled_from([1, 1, 2, 4]))
+    ranks, degree = draw(st.sampled_from([1, 2, 8])), draw(st.sampled_from([1, 2, 4]))
     return TrainingSetup(
         batch_count=draw(st.integers(1, 4)),
         sequence_count=4 * draw(st.integers(1, 128)),
@@ -97,14 +98,15 @@ def setups(draw: st.DrawFn) -> TrainingSetup:
         attention=draw(st.sampled_from(Attention)),
         lora_rank_count=draw(st.sampled_from([0, 0, 4])),
         zero_stage=draw(st.integers(0, 3)),
-        data_parallel_count=draw(st.sampled_from([1, 2, 8])),
-        tensor_parallel_count=draw(st.sampled_from([1, 2, 4])),
+        data_parallel_count=ranks,
+        tensor_parallel_count=degree,
         pipeline_parallel_count=stages,
         stage=draw(st.integers(0, stages - 1)),
         micro_batch_count=draw(st.integers(1, 3)),
         has_backward=draw(st.booleans()),
         gap_s=draw(st.sampled_from([0.0, 0.001])),
         link_bytes_per_s=draw(st.sampled_from([None, 5e10])),
+        node_gpu_count=draw(st.sampled_from([None, 1, ranks * degree])),
     )
 
 
@@ -290,7 +292,13 @@ def test_a_kernel_computes_what_the_convention_says_or_less(
 def test_one_gpu_holds_every_parameter_and_memory_is_never_below_its_weights(
     model: TransformerModel, setup: TrainingSetup
 ) -> None:
-    alone = replace(setup, tensor_parallel_count=1, pipeline_parallel_count=1, stage=0)
+    alone = replace(
+        setup,
+        tensor_parallel_count=1,
+        pipeline_parallel_count=1,
+        stage=0,
+        node_gpu_count=None,
+    )
     share = Share(model=model, setup=alone)
 
     parts = memory_parts(model, alone)

@@ -9,6 +9,7 @@ import pytest
 from joulewise.domain.plan import Granularity, PlannedLaunch, Status
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.workload import Pass
+from joulewise.report.compare import CellReader, clocks_in_use, kernel_savings
 from joulewise.report.inputs import ReportInputs
 from joulewise.report.timeline import change_count, pass_bands, point_shares, stretches
 
@@ -66,3 +67,32 @@ def test_shares_by_point_add_up_to_the_plan(make_inputs: Make) -> None:
     assert sum(share.baseline_energy_j for share in shares) == pytest.approx(
         inputs.plan.baseline_energy_j
     )
+
+
+def test_counting_launches_once_gives_what_going_through_them_one_by_one_does(
+    make_inputs: Make,
+) -> None:
+    inputs = make_inputs(max_slowdown_ratio=0.1)
+    # Points that are equal but not the same object, as those of files are.
+    launches = tuple(replace(one, point=replace(one.point)) for one in inputs.plan.launches)
+    plan, sweep = replace(inputs.plan, launches=launches), inputs.sweep
+    reader = CellReader.of(sweep)
+    times_s = [reader.cell(one.kernel, one.point)[0] for one in launches]
+
+    shares = {share.point: share for share in point_shares(plan, sweep)}
+    savings = {saving.kernel: saving for saving in kernel_savings(plan, sweep)}
+    parts = stretches(plan, sweep)
+
+    assert {one.point for one in launches} == set(shares)
+    assert f"{len(shares)} operating points" == clocks_in_use(plan)
+    for point, share in shares.items():
+        own = [s for one, s in zip(launches, times_s, strict=True) if one.point == point]
+        assert (len(own), pytest.approx(sum(own))) == (share.launch_count, share.time_s)
+    for kernel, saving in savings.items():
+        own = [s for one, s in zip(launches, times_s, strict=True) if one.kernel == kernel]
+        used = dict.fromkeys(one.point for one in launches if one.kernel == kernel)
+        assert (len(own), pytest.approx(sum(own))) == (saving.launch_count, saving.time_s)
+        assert tuple(used) == saving.points
+    ends = [sum(times_s[: sum(one.launch_count for one in parts[: n + 1])]) for n in range(3)]
+    assert [part.end_s for part in parts[:3]] == pytest.approx(ends)
+    assert parts == stretches(inputs.plan, sweep)

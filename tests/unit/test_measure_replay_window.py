@@ -64,7 +64,7 @@ def test_iterations_that_nearly_keep_step_with_the_counter_need_many() -> None:
 @pytest.mark.parametrize("fraction", [0.0, 0.1, 0.3, 0.45, 0.55, 0.9])
 @pytest.mark.parametrize("is_short", [True, False])
 def test_a_window_ends_wherever_its_end_lies_between_two_steps_of_the_clock(
-    fraction: float, is_short: bool
+    fraction: float, *, is_short: bool
 ) -> None:
     workload = gpt3_xl()
     session = open_virtual("virtual:a100-sxm", workload.works)

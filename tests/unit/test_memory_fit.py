@@ -24,7 +24,7 @@ from joulewise.workflow.workloads import load_workload
     ],
 )
 def test_what_does_not_fit_is_told_where_both_sizes_are_known(
-    text: str, device_name: str, is_exceeded: bool
+    text: str, device_name: str, *, is_exceeded: bool
 ) -> None:
     assert is_exceeded == bool(memory_exceeded(load_workload(text), device_name))
 

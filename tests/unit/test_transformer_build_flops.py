@@ -10,6 +10,7 @@ from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.efficiency import efficiency
 from joulewise.domain.errors import InputError
 from joulewise.domain.workload import Dtype, KernelKind, Pass
+from joulewise.workload import gpt3_xl
 from joulewise.workload.transformer.build import matrix_flops, transformer_workload
 from joulewise.workload.transformer.flops import closed_flop_count
 from joulewise.workload.transformer.parameters import parameter_count
@@ -100,6 +101,7 @@ def test_a_workload_says_the_size_of_the_whole_job() -> None:
         micro_batch_count=3,
         data_parallel_count=4,
         tensor_parallel_count=2,
+        node_gpu_count=4,
     )
 
     size = transformer_workload(LLAMA, setup).size
@@ -109,7 +111,24 @@ def test_a_workload_says_the_size_of_the_whole_job() -> None:
     assert parameter_count(LLAMA) == size.parameter_count
     assert closed_flop_count(LLAMA, setup) == size.model_flop_count
     assert matrix_flops(LLAMA, setup).run_count == size.kernel_flop_count
-    assert (Dtype.BF16, None) == (size.dtype, size.node_gpu_count)
+    assert (Dtype.BF16, 4) == (size.dtype, size.node_gpu_count)
+
+
+def test_both_readings_of_flops_per_energy_are_known_once_nodes_are() -> None:
+    setup = replace(SETUP, data_parallel_count=8, node_gpu_count=4)
+    told, untold = (
+        transformer_workload(LLAMA, one) for one in (setup, replace(setup, node_gpu_count=None))
+    )
+
+    assert told.size is not None
+    assert untold.size is not None
+    assert untold.size.node_gpu_count is None
+    assert (told.launches, told.works) == (untold.launches, untold.works)
+    found, unknown = (efficiency(one.size, 1.0, 500.0, None) for one in (told, untold) if one.size)
+    assert found.node_flop_per_j is not None
+    assert found.gpu_by_node_flop_per_j == pytest.approx(found.node_flop_per_j / 4)
+    assert found.node_flop_per_j == unknown.node_flop_per_j
+    assert unknown.gpu_by_node_flop_per_j is None
 
 
 def test_one_stage_of_a_pipeline_says_nothing_that_its_time_does_not_tell() -> None:
@@ -189,14 +208,32 @@ def test_a_gap_ends_the_iteration_and_counts_to_the_pass_before_it() -> None:
     assert Pass.FORWARD is alone.launches[-1].pass_
 
 
+def doubts(setup: TrainingSetup) -> dict[CaveatKind, str]:
+    return {one.kind: one.seen for one in transformer_workload(LLAMA, setup).caveats}
+
+
 def test_only_a_job_of_several_gpus_without_a_link_doubts_the_link() -> None:
     eight = replace(SETUP, data_parallel_count=8)
 
-    kinds = [caveat.kind for caveat in transformer_workload(LLAMA, eight).caveats]
+    assert CaveatKind.LINK_ASSUMED in doubts(eight)
+    assert CaveatKind.LINK_ASSUMED not in doubts(replace(eight, link_bytes_per_s=1e11))
+    assert CaveatKind.LINK_ASSUMED not in doubts(SETUP)
 
-    assert [CaveatKind.LINK_ASSUMED] == kinds
-    assert () == transformer_workload(LLAMA, replace(eight, link_bytes_per_s=1e11)).caveats
-    assert () == transformer_workload(LLAMA, SETUP).caveats
+
+def test_every_built_workload_says_what_its_times_are_carried_over_from() -> None:
+    one = doubts(replace(SETUP, attention=Attention.EAGER))
+    flash = doubts(SETUP)
+    eight = doubts(replace(SETUP, data_parallel_count=8, link_bytes_per_s=1e11))
+
+    assert [CaveatKind.EFFICIENCY_ASSUMED] == list(one) == list(flash) == list(eight)
+    (bare,), (published,), (serial,) = one.values(), flash.values(), eight.values()
+    assert "RTX 3080 Ti" in bare
+    assert f"{bare}; flash attention reaches what was published of an A100" == published
+    assert f"{published}; no collective hides behind computing" == serial
+
+
+def test_fitted_kernels_are_not_doubted() -> None:
+    assert () == gpt3_xl.gpt3_xl().caveats
 
 
 @pytest.mark.parametrize(
@@ -213,6 +250,10 @@ def test_only_a_job_of_several_gpus_without_a_link_doubts_the_link() -> None:
         ({"lora_rank_count": -1}, "lora"),
         ({"lora_rank_count": 4097}, "lora"),
         ({"data_parallel_count": 10**7 + 1}, "dp"),
+        ({"node_gpu_count": 0}, "node_gpus"),
+        ({"node_gpu_count": 2}, "node_gpus"),
+        ({"data_parallel_count": 8, "node_gpu_count": 3}, "node_gpus"),
+        ({"data_parallel_count": 20_000, "node_gpu_count": 20_000}, "node_gpus"),
         ({"data_parallel_count": 2 * 10**6, "tensor_parallel_count": 8}, "dp"),
         ({"data_parallel_count": 10**7, "micro_batch_count": 500, "batch_count": 10**3}, "dp"),
         ({"link_bytes_per_s": 1e-9, "data_parallel_count": 2}, "link_gb_per_s"),

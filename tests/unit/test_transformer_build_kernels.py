@@ -40,7 +40,7 @@ def shapes(model: TransformerModel, setup: TrainingSetup = SETUP) -> dict[str, K
 
 def check(shape: KernelShape, flops: float, size: float) -> None:
     assert shape.flop_count == pytest.approx(flops)
-    assert shape.traffic_bytes == pytest.approx(size, rel=0.05)
+    assert shape.traffic_bytes == pytest.approx(size)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from joulewise.workload.transformer.flops import (
     attention_context_count,
-    attention_flop_count,
+    attention_forward_flop_count,
     closed_flop_count,
     forward_flop_count,
     job_token_count,
@@ -110,7 +110,7 @@ def test_flops_grow_with_the_job_and_not_with_how_it_is_split(
         attention=Attention.EAGER,
     )
 
-    assert 0 < attention_flop_count(model, setup) < count
+    assert 0 < attention_forward_flop_count(model, setup) < count
     assert count == closed_flop_count(model, split)
     for name in ("batch_count", "micro_batch_count", "data_parallel_count"):
         twice = replace(setup, **{name: 2 * getattr(setup, name)})
@@ -135,9 +135,13 @@ def test_a_window_bounds_what_attention_takes() -> None:
     short, long = (TrainingSetup(sequence_count=count) for count in (4096, 16_384))
 
     assert 4096 == attention_context_count(model, short) == attention_context_count(model, long)
-    assert 4 * attention_flop_count(model, short) == attention_flop_count(model, long)
+    assert 4 * attention_forward_flop_count(model, short) == attention_forward_flop_count(
+        model, long
+    )
     unbounded = replace(model, window_count=None)
-    assert 4 * attention_flop_count(model, long) == attention_flop_count(unbounded, long)
+    assert 4 * attention_forward_flop_count(model, long) == attention_forward_flop_count(
+        unbounded, long
+    )
 
 
 def test_a_token_meets_the_router_and_its_own_experts() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from joulewise.domain.errors import InputError
 from joulewise.domain.workload import KernelKind, Pass
+from joulewise.workflow.workloads import load_workload
 from joulewise.workload.builtin import builtin_workload
 from joulewise.workload.gpt3_xl import (
     HIDDEN_COUNT,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from inline_snapshot import snapshot
 
 from joulewise.domain.errors import InputError
 from joulewise.domain.workload import Dtype
+from joulewise.workflow.workloads import refuse_other_size
 from joulewise.workload.builtin import (
     builtin_names,
     builtin_workload,
@@ -35,7 +38,7 @@ def test_each_is_described_in_a_line() -> None:
 
     assert [describe_builtin(name) for name in names] == snapshot(
         [
-            "one training iteration of GPT-3 XL (1.3 B) in llm.c: 46 kernels, 897 launches; options batch=40, tp=1",
+            'one training iteration of GPT-3 XL (1.3 B) in llm.c: 46 kernels, 897 launches; options batch=40, tp=1, node_gpus=',
             "8.03 B decoder: 32 layers, hidden 4096; seq=8192",
             "30.5 B decoder of 128 experts: 48 layers, hidden 2048; seq=4096",
             "110 M encoder: 12 layers, hidden 768; seq=512",
@@ -61,7 +64,8 @@ def test_options_that_say_what_is_so_anyway_are_not_part_of_the_name() -> None:
 def test_every_option_reaches_the_setup() -> None:
     text = (
         "batch=2,seq=256,dtype=fp8,mode=forward,optimizer=sgd,recompute=full,attention=eager,"
-        "lora=8,zero=2,dp=16,tp=4,pp=2,stage=1,micro=3,gap_ms=2.5,link_gb_per_s=50"
+        "lora=8,zero=2,dp=16,tp=4,pp=2,stage=1,micro=3,gap_ms=2.5,link_gb_per_s=50,"
+        "node_gpus=8"
     )
 
     setup = choice_of_text(preset_model("llama3-8b"), text).setup
@@ -83,6 +87,7 @@ def test_every_option_reaches_the_setup() -> None:
         micro_batch_count=3,
         gap_s=0.0025,
         link_bytes_per_s=50e9,
+        node_gpu_count=8,
     )
     assert expected == setup
 
@@ -159,6 +164,11 @@ def test_a_caller_names_a_model_as_it_likes() -> None:
         ("heads=24,hidden=1000", "field 'heads': 24 heads do not divide a hidden size of 1000"),
         ("tp=3", "field 'tp': 3 does not divide the 32 attention heads of llama3-8b"),
         ("pp=3", "field 'pp': 3 does not divide the 32 layers of llama3-8b"),
+        ("dp=8,node_gpus=3", "field 'node_gpus': nodes of 3 cannot hold 8 GPUs evenly"),
+        (
+            "node_gpus=8",
+            "field 'node_gpus': 8 of the job's GPUs cannot share a node: it has 1",
+        ),
         ("stage=1", "field 'stage': there is no pipeline stage 1 of 1"),
         (
             "micro=9999999",
@@ -172,6 +182,36 @@ def test_what_is_not_known_or_does_not_fit_is_named(options: str, expected: str)
 
     assert expected == str(caught.value)
     assert caught.value.hint
+
+
+def test_the_fitted_workload_can_tell_its_nodes_too() -> None:
+    plain, told = (builtin_workload(f"gpt3-xl,tp=8{text}") for text in ("", ",node_gpus=4"))
+
+    assert told.size is not None
+    assert (8, 4) == (told.size.gpu_count, told.size.node_gpu_count)
+    assert "gpt3-xl,batch=40,tp=8,node_gpus=4" == told.name == builtin_workload(told.name).name
+    assert (plain.launches, plain.works) == (told.launches, told.works)
+    assert "gpt3-xl,node_gpus=1" == builtin_workload("gpt3-xl,node_gpus=1").name
+
+
+@pytest.mark.parametrize("count", [0, 3, 16])
+def test_nodes_that_its_gpus_do_not_fill_are_refused(count: int) -> None:
+    with pytest.raises(InputError) as caught:
+        builtin_workload(f"gpt3-xl,tp=8,node_gpus={count}")
+
+    assert "node_gpus" == caught.value.field
+
+
+@pytest.mark.parametrize("text", ["gpt3-xl,tp=8", "llama3-8b,dp=8"])
+def test_figures_measured_without_nodes_serve_a_plan_that_tells_them(text: str) -> None:
+    plain = builtin_workload(text).name
+    asked = builtin_workload(f"{text},node_gpus=8")
+
+    refuse_other_size(plain, asked, Path("sweep.parquet"))
+
+    other = builtin_workload(f"{text},batch=2,node_gpus=8")
+    with pytest.raises(InputError, match="not of"):
+        refuse_other_size(plain, other, Path("sweep.parquet"))
 
 
 def test_an_unknown_option_is_answered_with_all_of_them() -> None:

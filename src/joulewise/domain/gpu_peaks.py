@@ -41,11 +41,6 @@ def gpu_peaks(device_name: str) -> GpuPeaks | None:
     return _BOARD_BY_NAME.get(_plain(device_name))
 
 
-def gpu_peaks_boards() -> tuple[GpuPeaks, ...]:
-    """Every board of the table, the oldest architecture first."""
-    return tuple(board for board, _ in _BOARDS)
-
-
 _MAKER = re.compile(r"\A(virtual )?(nvidia )?(tesla |geforce )?")
 
 
@@ -121,7 +116,7 @@ _GA102 = "NVIDIA Ampere GA102 architecture whitepaper"
 _HGX_B200 = "NVIDIA HGX B200 (eight GPUs, divided by 8; tensor rates with sparsity, halved)"
 
 # Each board with the names that drivers and profilers have for it, as `_plain` leaves them.
-_BOARDS: tuple[tuple[GpuPeaks, tuple[str, ...]], ...] = (
+BOARDS: tuple[tuple[GpuPeaks, tuple[str, ...]], ...] = (
     (_volta("V100 SXM2", 7.8, 15.7, 125.0, 900.0), ("v100-sxm2-16gb", "v100-sxm2-32gb")),
     (_volta("V100 PCIe", 7.0, 14.0, 112.0, 900.0), ("v100-pcie-16gb", "v100-pcie-32gb")),
     (_volta("V100S PCIe", 8.2, 16.4, 130.0, 1134.0), ("v100s-pcie-32gb",)),
@@ -234,5 +229,5 @@ _BOARDS: tuple[tuple[GpuPeaks, tuple[str, ...]], ...] = (
 )
 
 _BOARD_BY_NAME: Mapping[str, GpuPeaks] = MappingProxyType(
-    {name: board for board, names in _BOARDS for name in names}
+    {name: board for board, names in BOARDS for name in names}
 )

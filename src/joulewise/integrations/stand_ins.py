@@ -22,13 +22,7 @@ from joulewise.domain.workload import Dtype, KernelKind, KernelWork
 AGREEMENT_RATIO = 0.02
 # Shapes this near are as good as any; of those the most even one is taken.
 _NEAR_RATIO = 0.005
-_ELEMENT_BYTES = {
-    Dtype.FP64: 8,
-    Dtype.FP32: 4,
-    Dtype.TF32: 4,
-    Dtype.FP16: 2,
-    Dtype.BF16: 2,
-}
+_PRODUCT_DTYPES = (Dtype.FP64, Dtype.FP32, Dtype.TF32, Dtype.FP16, Dtype.BF16)
 # Tensor cores want sides in eights; products of few rows cannot have them.
 _EVEN_SIDES = (*range(8, 129, 8), *range(160, 513, 32), *(2**n for n in range(10, 15)))
 _FEW_ROWS = tuple(range(1, 8))
@@ -71,7 +65,7 @@ class MatrixStandIn:
         rows, columns, depth = self.row_count, self.column_count, self.depth_count
         factors = (rows + columns) * depth * (1 if self.is_shared else self.product_count)
         results = rows * columns * self.product_count
-        return float(_ELEMENT_BYTES[self.dtype] * (factors + results))
+        return float(self.dtype.element_bytes * (factors + results))
 
     @property
     def unevenness_ratio(self) -> float:
@@ -152,7 +146,7 @@ def stand_in(work: KernelWork) -> StandIn:
     highest = _FLOPS_PER_DEGREE_COUNT * (_HIGHEST_DEGREE_COUNT - 1)
     if work.kind is not KernelKind.GEMM and flops_per_element <= highest:
         return _agreeing(_stream(work, flops_per_element), work)
-    if work.dtype not in _ELEMENT_BYTES:
+    if work.dtype not in _PRODUCT_DTYPES:
         raise NotSupported(
             f"kernel {work.kernel!r} multiplies matrices in {work.dtype}, which has no stand-in",
             hint="Measure a workload whose products are in bf16, fp16, tf32, fp32 or fp64.",
@@ -214,7 +208,7 @@ def _rank(one: MatrixStandIn, work: KernelWork) -> tuple[float, float]:
 
 def _products(work: KernelWork) -> Iterator[MatrixStandIn]:
     """Candidates: for a number of products and of rows, the other sides follow."""
-    element_bytes = _ELEMENT_BYTES[work.dtype]
+    element_bytes = work.dtype.element_bytes
     for step, sides in ((8, _EVEN_SIDES), (1, _FEW_ROWS)):
         product_count = 1
         while product_count <= _MOST_PRODUCTS_COUNT:
@@ -260,7 +254,7 @@ def _shared_products(work: KernelWork) -> Iterator[MatrixStandIn]:
     are the elements that are moved.
     """
     half_flops = work.flop_count / 2.0
-    elements = work.traffic_bytes / _ELEMENT_BYTES[work.dtype]
+    elements = work.traffic_bytes / work.dtype.element_bytes
     for side in _EVEN_SIDES:
         root = elements**2 - 8.0 * side * half_flops
         if root < 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -10,10 +10,11 @@ from enum import StrEnum
 import numpy as np
 
 from joulewise.domain.errors import PlanError
-from joulewise.domain.plan import FrontierPoint, Interval, Plan, PlannedLaunch, Verification
+from joulewise.domain.plan import FrontierPoint, Interval, Plan, Verification
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.sweep import Sweep
 from joulewise.report.inputs import ReportInputs
+from joulewise.report.launch_counts import launch_counts, points_in_use
 from joulewise.report.regions import change_indices
 from joulewise.report.wording import counted, setting
 
@@ -181,25 +182,30 @@ def comparison_rows(inputs: ReportInputs) -> tuple[ComparisonRow, ...]:
     limit_ratio = equal_slowdown_ratio(plan, verification)
     sweep, basis = inputs.rivals or inputs.sweep, inputs.rivals_basis
     rows = [_baseline_row(plan)]
-    best_static = _best_static_rows(plan, static_points(plan, sweep), limit_ratio, basis)
-    point_count = len(static_points(plan, inputs.sweep))
+    statics = static_points(plan, sweep)
+    best_static = _best_static_rows(plan, statics, limit_ratio, basis)
+    point_count = len(statics if inputs.rivals is None else static_points(plan, inputs.sweep))
     rows += [replace(row, point_count=point_count) for row in best_static]
     if inputs.best_pass is not None:
         clocks = "one operating point per pass"
         rows.append(_rival_row(plan, Role.BEST_PASS, inputs.best_pass, clocks, basis))
-    rows.append(_promised_row(plan))
+    clocks = clocks_in_use(plan)
+    rows.append(_promised_row(plan, clocks))
     if verification is not None:
-        rows.append(_verified_row(plan, verification))
+        rows.append(_verified_row(plan, verification, clocks))
     return tuple(rows)
 
 
 def kernel_savings(plan: Plan, sweep: Sweep) -> tuple[KernelSaving, ...]:
     """Saving by kernel per iteration, largest first. Raises PlanError as `CellReader`."""
     reader = CellReader.of(sweep)
-    launches: dict[str, list[PlannedLaunch]] = {}
-    for launch in plan.launches:
-        launches.setdefault(launch.kernel, []).append(launch)
-    savings = [_kernel_saving(reader, sweep.baseline, same) for same in launches.values()]
+    counts: dict[str, dict[OperatingPoint, int]] = defaultdict(dict)
+    for (kernel, point), launch_count in launch_counts(plan.launches).items():
+        counts[kernel][point] = launch_count
+    savings = [
+        _kernel_saving(reader, sweep.baseline, kernel, by_point)
+        for kernel, by_point in counts.items()
+    ]
     return tuple(sorted(savings, key=lambda saving: -saving.saved_energy_j))
 
 
@@ -208,9 +214,9 @@ def clocks_in_use(plan: Plan) -> str:
 
     Where changes count, how many there are in an iteration: `6 operating points, 14 changes`.
     """
-    used = {launch.point for launch in plan.launches}
+    used = points_in_use(plan.launches)
     if len(used) == 1:
-        return setting(used.pop())
+        return setting(used[0])
     text = f"{len(used)} operating points"
     if plan.request.transition is None:
         return text
@@ -218,18 +224,17 @@ def clocks_in_use(plan: Plan) -> str:
 
 
 def _kernel_saving(
-    reader: CellReader, baseline: OperatingPoint, launches: Sequence[PlannedLaunch]
+    reader: CellReader, baseline: OperatingPoint, kernel: str, counts: Mapping[OperatingPoint, int]
 ) -> KernelSaving:
-    kernel = launches[0].kernel
     base_time_s, base_energy_j = reader.cell(kernel, baseline)
-    counts = Counter(launch.point for launch in launches)
     cells = [(launch_count, reader.cell(kernel, point)) for point, launch_count in counts.items()]
+    whole_count = sum(counts.values())
     return KernelSaving(
         kernel=kernel,
-        launch_count=len(launches),
+        launch_count=whole_count,
         points=tuple(counts),
-        baseline_time_s=len(launches) * base_time_s,
-        baseline_energy_j=len(launches) * base_energy_j,
+        baseline_time_s=whole_count * base_time_s,
+        baseline_energy_j=whole_count * base_energy_j,
         time_s=sum(launch_count * time_s for launch_count, (time_s, _) in cells),
         energy_j=sum(launch_count * energy_j for launch_count, (_, energy_j) in cells),
     )
@@ -273,11 +278,11 @@ def _rival_row(
     )
 
 
-def _promised_row(plan: Plan) -> ComparisonRow:
+def _promised_row(plan: Plan, clocks: str) -> ComparisonRow:
     return ComparisonRow(
         role=Role.PROMISED,
         label="Chosen plan, promised",
-        clocks=clocks_in_use(plan),
+        clocks=clocks,
         basis="plan",
         time_s=plan.time_s,
         energy_j=plan.energy_j,
@@ -286,11 +291,11 @@ def _promised_row(plan: Plan) -> ComparisonRow:
     )
 
 
-def _verified_row(plan: Plan, verification: Verification) -> ComparisonRow:
+def _verified_row(plan: Plan, verification: Verification, clocks: str) -> ComparisonRow:
     return ComparisonRow(
         role=Role.VERIFIED,
         label="Chosen plan, verified",
-        clocks=clocks_in_use(plan),
+        clocks=clocks,
         basis=f"{len(verification.pairs)} fresh pairs",
         time_s=verification.slowdown_ratio * plan.baseline_time_s,
         energy_j=(1.0 - verification.saving_ratio) * plan.baseline_energy_j,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
@@ -12,6 +13,7 @@ from joulewise.domain.sweep import Sweep
 from joulewise.domain.workload import Pass
 from joulewise.report.compare import CellReader
 from joulewise.report.gaps import is_gap
+from joulewise.report.launch_counts import launch_counts
 from joulewise.report.regions import stalls_s
 
 
@@ -63,18 +65,20 @@ def stretches(plan: Plan, sweep: Sweep) -> tuple[Stretch, ...]:
     takes no time here, for the times are of kernels measured alone.
     """
     reader = CellReader.of(sweep)
+    gaps = frozenset(kernel for kernel in sweep.kernels if is_gap(kernel))
+    # A plan may hold millions of launches, but few kernels at few points.
+    known_s: dict[OperatingPoint, dict[str, float]] = defaultdict(dict)
     waits_s = stalls_s(plan)
     now_s, first = 0.0, 0
     found: list[Stretch] = []
     for (point, pass_), group in groupby(plan.launches, key=_setting_and_pass):
-        launches = list(group)
+        kernels = [launch.kernel for launch in group]
         stall_s = waits_s.get(first, 0.0)
         start_s = now_s + stall_s
-        times_s = [reader.cell(launch.kernel, point)[0] for launch in launches]
+        times_s = _times_s(reader, point, kernels, known_s[point])
         end_s = start_s + sum(times_s)
-        gaps_s = [s for launch, s in zip(launches, times_s, strict=True) if is_gap(launch.kernel)]
-        kernels = [launch.kernel for launch in launches]
-        named = [kernel for kernel in kernels if not is_gap(kernel)] or kernels
+        gaps_s = [s for kernel, s in zip(kernels, times_s, strict=True) if kernel in gaps]
+        named = [kernel for kernel in kernels if kernel not in gaps] or kernels
         found.append(
             Stretch(
                 start_s=start_s,
@@ -84,12 +88,12 @@ def stretches(plan: Plan, sweep: Sweep) -> tuple[Stretch, ...]:
                 pass_=pass_,
                 first_kernel=named[0],
                 last_kernel=named[-1],
-                launch_count=len(launches),
+                launch_count=len(kernels),
                 gap_count=len(gaps_s),
                 gap_s=sum(gaps_s),
             )
         )
-        now_s, first = end_s, first + len(launches)
+        now_s, first = end_s, first + len(kernels)
     return tuple(found)
 
 
@@ -113,29 +117,34 @@ def change_count(parts: Sequence[Stretch]) -> int:
 def point_shares(plan: Plan, sweep: Sweep) -> tuple[PointShare, ...]:
     """Launches, time and energy by operating point, longest first."""
     reader = CellReader.of(sweep)
-    by_point: dict[OperatingPoint, list[PlannedLaunch]] = {}
-    for launch in plan.launches:
-        by_point.setdefault(launch.point, []).append(launch)
-    shares = [
-        _share(reader, sweep.baseline, point, launches) for point, launches in by_point.items()
-    ]
+    by_point: dict[OperatingPoint, dict[str, int]] = defaultdict(dict)
+    for (kernel, point), launch_count in launch_counts(plan.launches).items():
+        by_point[point][kernel] = launch_count
+    shares = [_share(reader, sweep.baseline, point, counts) for point, counts in by_point.items()]
     return tuple(sorted(shares, key=lambda share: -share.time_s))
 
 
+def _times_s(
+    reader: CellReader, point: OperatingPoint, kernels: Sequence[str], known_s: dict[str, float]
+) -> list[float]:
+    """How long each of these launches takes at the point; `known_s` learns what it lacks."""
+    for kernel in dict.fromkeys(kernels):
+        if kernel not in known_s:
+            known_s[kernel] = reader.cell(kernel, point)[0]
+    return [known_s[kernel] for kernel in kernels]
+
+
 def _share(
-    reader: CellReader,
-    baseline: OperatingPoint,
-    point: OperatingPoint,
-    launches: Iterable[PlannedLaunch],
+    reader: CellReader, baseline: OperatingPoint, point: OperatingPoint, counts: Mapping[str, int]
 ) -> PointShare:
-    kernels = [launch.kernel for launch in launches]
-    cells = [reader.cell(kernel, point) for kernel in kernels]
+    cells = [(count, reader.cell(kernel, point)) for kernel, count in counts.items()]
+    base = [(count, reader.cell(kernel, baseline)) for kernel, count in counts.items()]
     return PointShare(
         point=point,
-        launch_count=len(kernels),
-        time_s=sum(time_s for time_s, _ in cells),
-        baseline_energy_j=sum(reader.cell(kernel, baseline)[1] for kernel in kernels),
-        energy_j=sum(energy_j for _, energy_j in cells),
+        launch_count=sum(counts.values()),
+        time_s=sum(count * time_s for count, (time_s, _) in cells),
+        baseline_energy_j=sum(count * energy_j for count, (_, energy_j) in base),
+        energy_j=sum(count * energy_j for count, (_, energy_j) in cells),
     )
 
 

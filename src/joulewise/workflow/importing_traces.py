@@ -19,6 +19,7 @@ from joulewise.store.importers.traces.kineto import read_kineto
 from joulewise.store.importers.traces.ncu import read_ncu
 from joulewise.store.importers.traces.nsys import read_nsys
 from joulewise.store.workload_works import SIZE_BOUNDS
+from joulewise.workflow.workloads import check_workload_name
 from joulewise.workload.capture.capture import captured_workload
 from joulewise.workload.capture.choice import CaptureChoice
 

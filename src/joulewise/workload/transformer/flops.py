@@ -27,7 +27,8 @@ def closed_flop_count(model: TransformerModel, setup: TrainingSetup) -> float:
         return forward_count
     if setup.lora_rank_count == 0:
         return 3 * forward_count
-    trained_count = attention_forward_flop_count(model, setup) + _adapter_forward_count(model, setup)
+    attention_count = attention_forward_flop_count(model, setup)
+    trained_count = attention_count + _adapter_forward_count(model, setup)
     return 2 * (forward_count - trained_count) + 3 * trained_count
 
 

@@ -185,7 +185,10 @@ def whole_number(cell: Cell, *, most: int) -> int:
     Raises:
         InputError: it is none.
     """
-    value = number(cell.text)
+    text = cell.text
+    # The usual case first: there may be millions.
+    is_plain = len(text) <= _LONGEST_NUMBER_COUNT and text.isascii() and text.isdigit()
+    value = int(text) if is_plain else number(text)
     if value is None or value != int(value) or not 0 <= value <= most:
         raise cell.error(
             f"{cell.text[:40]!r} is not a whole number from 0 to {most}",

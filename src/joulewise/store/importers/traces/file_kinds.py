@@ -49,7 +49,7 @@ def refuse_other_profiler(path: Path, profiler: Profiler) -> bool:
     """
     raw = _head(path)
     head, is_packed = _unpacked(raw), raw.startswith(_GZIP_MAGIC)
-    if not raw:
+    if not raw and profiler in _EXPORTS:
         raise InputError("the file is empty", file=str(path), hint="Export it again.")
     found = _profiler_of(head)
     if found not in (None, profiler):
