@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from joulewise.domain.gpu_peaks import BOARDS, gpu_peaks
 from joulewise.domain.workload import Dtype
 from joulewise.simulator.presets import preset, preset_names
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 # FP32 lanes, boost clock in MHz, bits of the memory bus and Gbit/s of each of its pins. NVIDIA
 # prints no pin rate for H200, GH200 and B200: theirs are what HBM3 and HBM3e are sold with.
@@ -101,6 +105,13 @@ def test_every_board_of_the_table_was_held_against_its_build() -> None:
     held = {board.name for name in BUILDS if (board := gpu_peaks(name)) is not None}
 
     assert {board.name for board, _ in BOARDS} == held
+
+
+def test_the_page_on_efficiency_lists_every_board_of_the_table() -> None:
+    page = (DOCS / "efficiency.md").read_text(encoding="utf-8")
+    listed = page.partition("In the table are ")[2].partition(".\n")[0]
+
+    assert ", ".join(board.name for board, _ in BOARDS) == listed
 
 
 @pytest.mark.parametrize("name", STRANGERS)

@@ -17,6 +17,8 @@ from joulewise.workload.transformer.huggingface import known_model_types, model_
 from joulewise.workload.transformer.model import Head, TransformerModel
 from joulewise.workload.transformer.presets import preset_model
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
 LLAMA: dict[str, object] = {
     "architectures": ["LlamaForCausalLM"],
     "hidden_act": "silu",
@@ -217,6 +219,13 @@ def test_an_unknown_type_names_the_known_ones_and_another_way() -> None:
     hint = str(caught.value.hint)
     assert all(name in hint for name in known_model_types())
     assert "kv_heads" in hint
+
+
+def test_the_page_on_workloads_lists_every_known_type() -> None:
+    page = (DOCS / "workloads.md").read_text(encoding="utf-8")
+    listed = page.partition("may have the `model_type` ")[2].partition(".\n")[0]
+
+    assert ", ".join(f"`{name}`" for name in known_model_types()) == listed
 
 
 def test_a_file_and_its_folder_read_the_same(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Plan
 from joulewise.domain.workload import Workload
-from joulewise.store.atomic import require_place
+from joulewise.store.atomic import require_place, write_atomically
 from joulewise.store.documents import read_workload, write_workload
-from joulewise.workflow.workloads import refuse_other_launches, workload_file
+from joulewise.store.files import read_bytes
+from joulewise.workflow.workloads import is_huggingface, refuse_other_launches, workload_file
 from joulewise.workload.builtin import is_builtin
 
 WORKLOAD_NAME = "workload.json"
@@ -29,8 +30,14 @@ def keep_workload(workload: Workload, asked: str, folder: Path) -> None:
 
     Raises InputError.
     """
-    if _needs_copy(folder, asked):
-        write_workload(workload, folder / WORKLOAD_NAME)
+    source, place = workload_file(asked), folder / WORKLOAD_NAME
+    if source is None or not _needs_copy(folder, asked):
+        return
+    if is_huggingface(asked):
+        write_workload(workload, place)
+    else:
+        # Groups stay groups: written out, a million launches make a large file.
+        write_atomically(place, read_bytes(source))
 
 
 def workload_beside(plan: Plan, file: Path) -> Workload | None:

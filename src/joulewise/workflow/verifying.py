@@ -131,7 +131,8 @@ def _workload_to_run(plan: Plan, file: Path, workload: str | None) -> Workload:
     if not is_named(plan.workload):
         raise InputError(
             f"the plan's workload ({plan.workload}) is not built in, and no {WORKLOAD_NAME} of it "
-            "lies beside the plan, so nothing says what its kernels compute",
+            "lies beside the plan, so nothing says what its kernels compute and a device cannot "
+            "run them",
             file=str(file),
             field="workload",
             hint="Give --workload FILE, the workload file that measure, plan or tune was given. "

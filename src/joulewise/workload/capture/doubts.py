@@ -27,10 +27,21 @@ def work_doubts(
     yield Caveat(
         kind=CaveatKind.WORK_ESTIMATED,
         seen=(
-            f"The work of {len(estimated)} of {len(uses)} kernels ({share:.1%} of the kernels' "
-            f"time) was estimated from how long they ran{on}."
+            f"{_estimated_words(len(estimated), len(uses), share)} was estimated from how long "
+            f"{'it' if len(estimated) == 1 else 'they'} ran{on}."
         ),
     )
+
+
+def _estimated_words(count: int, whole_count: int, share_ratio: float) -> str:
+    if count == whole_count:
+        return "The work of the only kernel" if count == 1 else f"The work of all {count} kernels"
+    share = _percent(share_ratio)
+    return f"The work of {count} of {whole_count} kernels ({share} of the kernels' time)"
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.1f} %"
 
 
 def efficiency_doubts(
@@ -67,12 +78,17 @@ def region_doubts(regions: Mapping[Composition, RegionUse], busy_s: float) -> It
         return
     count = sum(use.region_count for use in regions.values())
     launches = sum(use.region_count * use.launch_count for use in regions.values())
-    share = sum(use.time_s for use in regions.values()) / busy_s if busy_s else 0.0
+    time_s = sum(use.time_s for use in regions.values())
+    overlap_s = sum(use.overlap_s for use in regions.values())
+    share = time_s / busy_s if busy_s else 0.0
+    overlap = overlap_s / time_s if time_s else 0.0
     yield Caveat(
         kind=CaveatKind.STREAMS_MERGED,
         seen=(
             f"{launches} launches that overlapped became {count} "
-            f"{'region' if count == 1 else 'regions'}, {share:.1%} of the busy time."
+            f"{'region' if count == 1 else 'regions'}, {_percent(share)} of the busy time. "
+            f"For {_percent(overlap)} of {'its' if count == 1 else 'their'} time more than one "
+            "kernel ran."
         ),
     )
 

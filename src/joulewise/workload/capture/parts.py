@@ -128,7 +128,7 @@ def _launches(
     region_texts: Mapping[Composition, str],
     gap_texts: Mapping[int, str],
 ) -> tuple[Launch, ...]:
-    durations = sequence.durations_ns.tolist()
+    starts_ns, ends_ns = sequence.start_ns.tolist(), sequence.end_ns.tolist()
     gap_behind = {gap.unit_index: gap_class(gap.duration_ns) for gap in sequence.gaps}
     launches: list[Launch] = []
     for index, (unit, composition) in enumerate(
@@ -139,7 +139,7 @@ def _launches(
             label, pass_ = labels[sequence.kernels[member]], sequence.passes[member]
         else:
             label = region_texts[composition]
-            pass_ = region_pass(unit.members, sequence.passes, durations)
+            pass_ = region_pass(unit, sequence.passes, starts_ns, ends_ns)
         launches.append(Launch(kernel=label, pass_=pass_))
         if index in gap_behind:
             launches.append(Launch(kernel=gap_texts[gap_behind[index]], pass_=pass_))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from joulewise.domain.passes import Pass
 from joulewise.domain.workload import Dtype, KernelKind
 from joulewise.workload.capture.fitting import RawWork
-from joulewise.workload.capture.intervals import cover
+from joulewise.workload.capture.intervals import Cover, cover
 from joulewise.workload.capture.labels import distinct, shortened
 from joulewise.workload.capture.units import Unit
 
@@ -23,7 +23,8 @@ Composition = tuple[tuple[int, int], ...]
 class RegionUse:
     """All regions of one composition: how many and how long.
 
-    In `busy_s` of the time a kernel ran that is no link, in `link_s` at least one link.
+    In `busy_s` of the time a kernel ran that is no link, in `link_s` at least one link, in
+    `overlap_s` more than one kernel of any kind.
     """
 
     composition: Composition
@@ -31,6 +32,7 @@ class RegionUse:
     time_s: float
     busy_s: float
     link_s: float
+    overlap_s: float
 
     @property
     def launch_count(self) -> int:
@@ -69,12 +71,14 @@ def region_uses(
             region_count=len(alike),
             time_s=sum(unit.duration_ns for unit in alike) / 1e9,
             busy_s=sum(
-                _cover_s(unit, starts_ns, ends_ns, [not is_link[one] for one in unit.members])
+                _cover(unit, starts_ns, ends_ns, lambda one: not is_link[one]).busy_s
                 for unit in alike
             ),
             link_s=sum(
-                _cover_s(unit, starts_ns, ends_ns, [is_link[one] for one in unit.members])
-                for unit in alike
+                _cover(unit, starts_ns, ends_ns, lambda one: is_link[one]).busy_s for unit in alike
+            ),
+            overlap_s=sum(
+                _cover(unit, starts_ns, ends_ns, lambda _: True).overlap_s for unit in alike
             ),
         )
         for composition, alike in together.items()
@@ -117,25 +121,34 @@ def region_labels(
 
 
 def region_pass(
-    members: Sequence[int], passes: Sequence[Pass], durations_ns: Sequence[int]
+    unit: Unit, passes: Sequence[Pass], starts_ns: Sequence[int], ends_ns: Sequence[int]
 ) -> Pass:
-    """The pass of most of the region's time, communication left out where there is other work."""
+    """The pass that runs for most of the region's time; other work before communication.
+
+    So it is communication only where the link takes longer than the work beside it.
+    """
     times: dict[Pass, int] = defaultdict(int)
-    for member in members:
-        times[passes[member]] += durations_ns[member]
-    working = {one: time for one, time in times.items() if one is not Pass.COMMUNICATION}
-    return max(working or times, key=lambda one: times[one])
+    reached: dict[Pass, int] = {}
+    for member in unit.members:
+        pass_ = passes[member]
+        begin = max(starts_ns[member], reached.get(pass_, unit.start_ns))
+        reached[pass_] = max(begin, ends_ns[member])
+        times[pass_] += reached[pass_] - begin
+    return max(times, key=lambda one: (times[one], one is not Pass.COMMUNICATION))
 
 
-def _cover_s(
-    unit: Unit, starts_ns: Sequence[int], ends_ns: Sequence[int], is_meant: Sequence[bool]
-) -> float:
-    """How much of a unit these of its members cover."""
-    meant = [one for one, is_one in zip(unit.members, is_meant, strict=True) if is_one]
+def _cover(
+    unit: Unit,
+    starts_ns: Sequence[int],
+    ends_ns: Sequence[int],
+    is_meant: Callable[[int], bool],
+) -> Cover:
+    """What those of a unit's members that are meant cover."""
+    meant = [one for one in unit.members if is_meant(one)]
     return cover(
         np.array([max(starts_ns[one], unit.start_ns) for one in meant], dtype=np.int64),
         np.array([ends_ns[one] for one in meant], dtype=np.int64),
-    ).busy_s
+    )
 
 
 def _label(
