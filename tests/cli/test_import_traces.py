@@ -44,26 +44,28 @@ def test_an_import_says_what_it_took_and_where_it_went(joulewise: Joulewise, tra
     assert (0, "") == (said.code, said.err)
     assert said.out == snapshot("""\
 kernel                                        pass           launches      time   share        FLOPs
-record_param_comms ncc…duce_Sum_bf16_RING_LL  communication         1  240.6 µs  17.4 %  3.670\u202fMFLOP
-mm[4096x4096x1024] amp…g8_f2f_stages_32x5_nn  backward              1  184.0 µs  13.3 %  34.36\u202fGFLOP
-mm[4096x4096x1024] amp…g8_f2f_stages_32x5_tn  forward               1  182.4 µs  13.2 %  34.36\u202fGFLOP
-mm[4096x1024x4096] amp…g8_f2f_stages_32x5_nt  backward              1  181.1 µs  13.1 %  34.36\u202fGFLOP
-mm[1024x4096x4096] amp…g8_f2f_stages_32x5_nt  backward              1  180.7 µs  13.0 %  34.36\u202fGFLOP
-mm[4096x1024x4096] amp…g8_f2f_stages_32x5_tn  forward               1  178.9 µs  12.9 %  34.36\u202fGFLOP
-_fused_adamw_[1024x409… FusedAdamMathFunctor  optimizer             1  121.3 µs   8.8 %  8.389\u202fMFLOP
-gelu_backward[4096x409…ed_elementwise_kernel  backward              1  69.50 µs   5.0 %  16.78\u202fMFLOP
-gelu[4096x4096] vector…ed_elementwise_kernel  forward               1  46.20 µs   3.3 %  16.78\u202fMFLOP
+all_reduce ncclDevKern…duce_Sum_bf16_RING_LL  communication         1  240.6 µs  17.4 %  3.670\u202fMFLOP
+mm[4096x4096x1024] ampere_bf16_…ages_32x5_nn  backward              1  184.0 µs  13.3 %  34.36\u202fGFLOP
+mm[4096x4096x1024] ampere_bf16_…ages_32x5_tn  forward               1  182.4 µs  13.2 %  34.36\u202fGFLOP
+mm[4096x1024x4096] ampere_bf16_…ages_32x5_nt  backward              1  181.1 µs  13.1 %  34.36\u202fGFLOP
+mm[1024x4096x4096] ampere_bf16_…ages_32x5_nt  backward              1  180.7 µs  13.0 %  34.36\u202fGFLOP
+mm[4096x1024x4096] ampere_bf16_…ages_32x5_tn  forward               1  178.9 µs  12.9 %  34.36\u202fGFLOP
+_fused_adamw_[1024x4096] multi_ten…thFunctor  optimizer             1  121.3 µs   8.8 %  8.389\u202fMFLOP
+gelu_backward[4096x4096] vectorize…se_kernel  backward              1  69.50 µs   5.0 %  16.78\u202fMFLOP
+gelu[4096x4096] vectorized_ele…ntwise_kernel  forward               1  46.20 µs   3.3 %  16.78\u202fMFLOP
 
-forward        █████████                        29.4 %  407.5 µs
-backward       █████████████                    44.4 %  615.3 µs
-optimizer      ███                               8.8 %  121.3 µs
-communication  █████                            17.4 %  240.6 µs
-gaps                                            22.4 %  331.0 µs without any kernel
-overlap                                         16.2 %  238.6 µs with more than one kernel
+Passes, share of the kernels' time:
+forward        ███████                    29.4 %  407.5 µs
+backward       ███████████                44.4 %  615.3 µs
+optimizer      ██                          8.8 %  121.3 µs
+communication  ████                       17.4 %  240.6 µs
+Share of the iteration, which takes 1.477 ms:
+gaps                                      22.4 %  331.0 µs without any kernel
+overlap                                   16.2 %  238.6 µs with several kernels
 
 GPUs             8
-tokens           32\u202f768
-kernel FLOPs     1.374\u202fTFLOP
+tokens           32\u202f768 on all GPUs
+kernel FLOPs     1.374\u202fTFLOP on all GPUs
 matrices in      bf16
 profiler         kineto
 file             trace.json
@@ -73,7 +75,8 @@ iteration        ProfilerStep#3, one of 3
 whole file       27 kernel launches, 4.154\u202fms
 
 Caveats
-  StreamsMerged: 4 launches that overlapped became 1 region, 37.8% of the busy time.
+  StreamsMerged: 4 launches that overlapped became 1 region, 37.8 % of the busy time. For 55.1 % of
+  its time more than one kernel ran.
     Kernels that ran at the same time share one clock, so they are planned as one. Nothing to mend:
     a region is measured and set as a whole.
   OtherGpusLeftOut: The trace is of rank 0 of 8.

@@ -54,22 +54,24 @@ def test_a_traced_workload_shows_what_the_profiler_saw(joulewise: Joulewise) -> 
 
     assert (0, "") == (said.code, said.err)
     assert said.out == snapshot("""\
-kernel      pass               launches      time   share        FLOPs
-gemm        forward, backward         2  500.0 µs  55.6 %  12.00\u202fGFLOP
-adam        optimizer                 1  200.0 µs  22.2 %  1.000\u202fMFLOP
-all-reduce  communication             1  200.0 µs  22.2 %
+kernel      pass           launches      time   share        FLOPs
+gemm        fwd+bwd               2  500.0 µs  55.6 %  12.00\u202fGFLOP
+adam        optimizer             1  200.0 µs  22.2 %  1.000\u202fMFLOP
+all-reduce  communication         1  200.0 µs  22.2 %
 
-forward        ███████                          22.2 %  200.0 µs
-backward       ██████████                       33.3 %  300.0 µs
-optimizer      ███████                          22.2 %  200.0 µs
-communication  ███████                          22.2 %  200.0 µs
-gaps                                            20.0 %  200.0 µs without any kernel
-overlap                                         10.0 %  100.0 µs with more than one kernel
+Passes, share of the kernels' time:
+forward        █████                      22.2 %  200.0 µs
+backward       ████████                   33.3 %  300.0 µs
+optimizer      █████                      22.2 %  200.0 µs
+communication  █████                      22.2 %  200.0 µs
+Share of the iteration, which takes 1.000 ms:
+gaps                                      20.0 %  200.0 µs without any kernel
+overlap                                   10.0 %  100.0 µs with several kernels
 
 GPUs             8
 GPUs in one node 8
-tokens           4\u202f096
-kernel FLOPs     96.00\u202fGFLOP
+tokens           4\u202f096 on all GPUs
+kernel FLOPs     96.00\u202fGFLOP on all GPUs
 profiler         PyTorch profiler
 file             trace.json
 GPU              0 (NVIDIA A100-SXM4-80GB)
@@ -155,9 +157,10 @@ gemm_attention_output                  forward          2  67.11\u202fMFLOP  786
 gemm_attention_output_input_gradient   backward         2  67.11\u202fMFLOP  786.4\u202fkB       85.3
 … and 17 more kernels
 
-forward        ██████████                       32.8 %  709.4\u202fMFLOP
-backward       ████████████████████             66.1 %  1.431\u202fGFLOP
-optimizer                                        1.1 %  23.59\u202fMFLOP
+Passes, share of all FLOPs:
+forward        ████████                   32.8 %  709.4\u202fMFLOP
+backward       ████████████████           66.1 %  1.431\u202fGFLOP
+optimizer                                  1.1 %  23.59\u202fMFLOP
 
 GPUs             1
 tokens           256

@@ -22,6 +22,7 @@ from joulewise.report.figures import Figure
 from joulewise.report.workload_facts import (
     DeviceCosts,
     KernelCost,
+    PassFacts,
     TimeSource,
     WorkloadFacts,
     workload_facts,
@@ -33,7 +34,15 @@ from joulewise.report.workload_figure import (
     timeline_figure,
 )
 from joulewise.report.workload_page import render_workload
-from joulewise.report.workload_words import ESTIMATED_NOTE, amount, work_text, workload_sentence
+from joulewise.report.workload_words import (
+    ESTIMATED_NOTE,
+    amount,
+    iteration_text,
+    pass_flop_text,
+    short_passes_text,
+    work_text,
+    workload_sentence,
+)
 
 BUILT = Workload(
     name="built",
@@ -258,6 +267,63 @@ def test_amounts_have_four_digits_and_a_prefix() -> None:
     assert ["0 B", "12 B", "999 B", "1.000 kB", "12.35 kB", "5.000 GB", "321.0 TB", "650.0 EB"] == [
         said(value) for value in values
     ]
+
+
+@pytest.mark.parametrize(
+    ("all_of_them", "known", "is_guessed", "expected"),
+    [
+        (2e9, 2e9, False, "2.000 GFLOP"),
+        (2e9, 2e9, True, "~2.000 GFLOP"),
+        (None, 1e9, False, "≥ 1.000 GFLOP"),
+        (None, None, False, ""),
+    ],
+)
+def test_flops_of_a_pass_are_a_bound_where_not_all_are_known(
+    all_of_them: float | None,
+    known: float | None,
+    is_guessed: bool,
+    expected: str,  # noqa: FBT001
+) -> None:
+    one = PassFacts(
+        pass_=Pass.FORWARD,
+        launch_count=2,
+        time_s=None,
+        flop_count=all_of_them,
+        energy_j=None,
+        is_work_estimated=is_guessed,
+        known_flop_count=known,
+    )
+
+    assert expected == pass_flop_text(one).replace("\N{NARROW NO-BREAK SPACE}", " ")
+
+
+def test_passes_know_the_flops_of_their_known_kernels() -> None:
+    workload = replace(
+        traced_workload(),
+        works=tuple(one for one in traced_workload().works if one.kernel != "adam"),
+        launches=(*traced_workload().launches, Launch(kernel="gemm", pass_=Pass.OPTIMIZER)),
+        trace=None,
+    )
+
+    update = next(one for one in workload_facts(workload).passes if one.pass_ is Pass.OPTIMIZER)
+
+    assert (None, 6e9) == (update.flop_count, update.known_flop_count)
+
+
+def test_a_mark_of_any_length_keeps_one_line() -> None:
+    trace = traced_workload().trace
+    assert trace is not None
+
+    text = iteration_text(replace(trace, step="step " * 40))
+
+    assert text.endswith(", one of 3")
+    assert len(text) < 60
+
+
+def test_passes_of_a_kernel_are_short() -> None:
+    assert "forward" == short_passes_text((Pass.FORWARD,))
+    assert "fwd+bwd" == short_passes_text((Pass.BACKWARD, Pass.FORWARD))
+    assert "mixed" == short_passes_text(tuple(Pass))
 
 
 def test_shares_of_kernels_and_passes_add_up() -> None:

@@ -92,6 +92,29 @@ def test_labels_begin_with_the_operation_and_its_shape() -> None:
     ] == labels(product, batched, stream, KernelSignature(name="plain"))
 
 
+@pytest.mark.parametrize(
+    ("name", "collective", "expected"),
+    [
+        ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevComm*)", None, "all_reduce"),
+        ("ncclKernel_ReduceScatter_RING", "_reduce_scatter_base", "reduce_scatter"),
+        ("ncclKernel_SendRecv_RING", "all_to_allv", "all_to_allv"),
+        ("ncclKernel_SendRecv_RING", None, "send_recv"),
+        ("k", "barrier", "barrier"),
+        ("k", "any thing", "record_param_comms"),
+    ],
+)
+def test_what_pytorch_calls_communication_is_named_by_its_collective(
+    name: str, collective: str | None, expected: str
+) -> None:
+    signature = KernelSignature(
+        name=name, op="record_param_comms", collective=Collective(name=collective)
+    )
+
+    (label,) = labels(signature)
+
+    assert expected == label.partition(" ")[0]
+
+
 def test_labels_alike_are_numbered_by_what_tells_the_kernels_apart() -> None:
     small, large = (KernelSignature(name="k", grid=(size, 1, 1)) for size in (2, 4))
     odd = KernelSignature(name="k #2")
@@ -107,7 +130,7 @@ def test_labels_are_short_and_distinct_however_long_and_alike_names_are() -> Non
 
     assert len(many) == len(set(made))
     assert {True} == {len(label) <= 80 for label in made}
-    assert made[0] == "x" * 77 + "..."
+    assert made[0] == "x" * 53 + "…" + "x" * 26
 
 
 def test_distinct_texts_avoid_those_that_are_taken() -> None:

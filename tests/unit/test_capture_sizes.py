@@ -52,8 +52,8 @@ def test_flops_are_left_out_where_those_of_much_matrix_time_are_unknown() -> Non
     assert workload.size.kernel_flop_count is None
     assert (4096, 8) == (workload.size.token_count, workload.size.node_gpu_count)
     assert (
-        "The work of 1 of 2 kernels (25.0% of the kernels' time) was estimated from how long "
-        "they ran."
+        "The work of 1 of 2 kernels (25.0 % of the kernels' time) was estimated from how long it "
+        "ran."
     ) == next(one.seen for one in workload.caveats if one.kind is CaveatKind.WORK_ESTIMATED)
 
 

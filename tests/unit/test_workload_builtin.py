@@ -38,7 +38,7 @@ def test_each_is_described_in_a_line() -> None:
 
     assert [describe_builtin(name) for name in names] == snapshot(
         [
-            'one training iteration of GPT-3 XL (1.3 B) in llm.c: 46 kernels, 897 launches; options batch=40, tp=1, node_gpus=',
+            "one training iteration of GPT-3 XL (1.3 B) in llm.c: 46 kernels, 897 launches; options batch=40, tp=1, node_gpus=",
             "8.03 B decoder: 32 layers, hidden 4096; seq=8192",
             "30.5 B decoder of 128 experts: 48 layers, hidden 2048; seq=4096",
             "110 M encoder: 12 layers, hidden 768; seq=512",

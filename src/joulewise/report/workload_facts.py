@@ -67,7 +67,8 @@ class KernelFacts:
 class PassFacts:
     """One pass of an iteration: all its launches, but not the gaps after them.
 
-    `is_work_estimated` says that some of the FLOPs were guessed from times.
+    `is_work_estimated` says that some of the FLOPs were guessed from times. `known_flop_count`
+    is of those kernels whose FLOPs are known; `flop_count` is unknown unless all are.
     """
 
     pass_: Pass
@@ -76,6 +77,7 @@ class PassFacts:
     flop_count: float | None
     energy_j: float | None
     is_work_estimated: bool = False
+    known_flop_count: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +161,7 @@ def _traced(workload: Workload, trace: IterationTrace, works: Works) -> Workload
             flop_count=_sum_in(pass_, counts, lambda kernel: _flop_count(amounts, kernel)),
             energy_j=None,
             is_work_estimated=_is_estimated_in(pass_, counts, amounts),
+            known_flop_count=_known_flop_count(pass_, counts, amounts),
         )
         for pass_ in Pass
         if pass_ in times
@@ -235,6 +238,7 @@ def _listed_passes(
                 flop_count=_sum_in(pass_, counts, lambda kernel: _flop_count(amounts, kernel)),
                 energy_j=_sum_in(pass_, counts, lambda kernel: _energy_j(costs, kernel)),
                 is_work_estimated=_is_estimated_in(pass_, counts, amounts),
+                known_flop_count=_known_flop_count(pass_, counts, amounts),
             )
 
 
@@ -294,6 +298,15 @@ def _gaps(works: Works) -> frozenset[str]:
 
 def _flop_count(amounts: Mapping[str, Amounts], kernel: str) -> float | None:
     return amounts[kernel].flop_count if kernel in amounts else None
+
+
+def _known_flop_count(pass_: Pass, counts: Counts, amounts: Mapping[str, Amounts]) -> float | None:
+    """FLOPs of a pass, kernels left out whose FLOPs are unknown."""
+    return _known_sum(
+        flop_count * by[pass_]
+        for kernel, by in counts.items()
+        if by[pass_] and (flop_count := _flop_count(amounts, kernel)) is not None
+    )
 
 
 def _is_estimated_in(pass_: Pass, counts: Counts, amounts: Mapping[str, Amounts]) -> bool:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from joulewise.domain.trace import IterationTrace
 from joulewise.domain.workload import IterationSize, Pass
-from joulewise.report.wording import count, counted, duration, energy, percent
+from joulewise.report.wording import count, counted, duration, energy, percent, shortened
 from joulewise.report.workload_facts import KernelFacts, PassFacts, TimeSource, WorkloadFacts
 
 _THIN = "\N{NARROW NO-BREAK SPACE}"
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _DIGIT_COUNT = 4
+_MARK_COUNT = 48  # letters of an iteration's mark, which may be any text
+_SHORT_PASSES = {
+    Pass.FORWARD: "fwd",
+    Pass.BACKWARD: "bwd",
+    Pass.OPTIMIZER: "opt",
+    Pass.COMMUNICATION: "comm",
+}
+_MOST_SHORT_COUNT = 13  # letters of the longest pass
 
 ESTIMATED_NOTE = "~ was estimated from the time that the kernel took, in whole or in part."
 """What `~` in front of FLOPs and bytes means."""
@@ -29,6 +37,14 @@ def passes_text(passes: tuple[Pass, ...]) -> str:
     return ", ".join(pass_.value for pass_ in passes)
 
 
+def short_passes_text(passes: tuple[Pass, ...]) -> str:
+    """`forward` for one, `fwd+bwd` for some, `mixed` for many: no longer than any pass."""
+    if len(passes) == 1:
+        return passes[0].value
+    text = "+".join(short for one, short in _SHORT_PASSES.items() if one in passes)
+    return text if len(text) <= _MOST_SHORT_COUNT else "mixed"
+
+
 def work_text(kernel: KernelFacts) -> tuple[str, str, str]:
     """FLOPs, bytes and FLOPs per byte of a kernel; empty where they are not known.
 
@@ -46,9 +62,13 @@ def _marked(text: str, kernel: KernelFacts) -> str:
 
 
 def pass_flop_text(one: PassFacts) -> str:
-    """FLOPs of a pass, with `~` where some of them were guessed; empty where unknown."""
+    """FLOPs of a pass, with `~` where some of them were guessed; empty where unknown.
+
+    `≥` is in front of the sum of those that are known where not all are.
+    """
     if one.flop_count is None:
-        return ""
+        known = one.known_flop_count
+        return f"≥{_THIN}{amount(known, 'FLOP')}" if known else ""
     return f"{'~' if one.is_work_estimated else ''}{amount(one.flop_count, 'FLOP')}"
 
 
@@ -77,10 +97,10 @@ def size_rows(size: IterationSize | None) -> tuple[tuple[str, str], ...]:
     rows = (
         ("GPUs", count(size.gpu_count)),
         ("GPUs in one node", None if size.node_gpu_count is None else count(size.node_gpu_count)),
-        ("tokens", None if size.token_count is None else count(size.token_count)),
+        ("tokens", _whole_job(size, None if size.token_count is None else count(size.token_count))),
         ("parameters", None if size.parameter_count is None else count(size.parameter_count)),
-        ("model FLOPs", _flop(size.model_flop_count)),
-        ("kernel FLOPs", _flop(size.kernel_flop_count)),
+        ("model FLOPs", _whole_job(size, _flop(size.model_flop_count))),
+        ("kernel FLOPs", _whole_job(size, _flop(size.kernel_flop_count))),
         ("matrices in", size.dtype.value if size.dtype else None),
     )
     return tuple((label, text) for label, text in rows if text is not None)
@@ -109,7 +129,7 @@ def iteration_text(trace: IterationTrace) -> str:
     """Which part of the file was taken for an iteration."""
     of = f"one of {count(trace.iteration_count)}" if trace.iteration_count > 1 else "the only one"
     if trace.step is not None:
-        return f"{trace.step}, {of}"
+        return f"{shortened(trace.step, _MARK_COUNT)}, {of}"
     return f"{of}, by repetition" if trace.iteration_count > 1 else "all of the file"
 
 
@@ -119,6 +139,11 @@ def whole_file_text(trace: IterationTrace) -> str:
         f"{counted(trace.trace_kernel_count, 'kernel launch')}, "
         f"{duration(trace.trace_kernel_time_s)}"
     )
+
+
+def _whole_job(size: IterationSize, text: str | None) -> str | None:
+    """Beside figures of one GPU, what is of all of them has to say so."""
+    return f"{text} on all GPUs" if text is not None and size.gpu_count > 1 else text
 
 
 def _flop(value: float | None) -> str | None:

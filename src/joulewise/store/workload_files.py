@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
 
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.errors import InputError
@@ -29,6 +30,9 @@ __all__ = ["WORK_BOUNDS", "LaunchItem", "WorkloadFile", "read_workload", "write_
 
 MOST_LAUNCHES = 1_000_000
 DEEPEST_NESTING = 50
+_PASSES = frozenset(each.value for each in Pass)
+
+Item = dict[str, object]
 
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -104,14 +108,21 @@ def write_workload(workload: Workload, path: Path) -> None:
 
 def _document_text(workload: Workload, file: str) -> bytes:
     """The file: indented, but for the columns of a trace, which would be a line a number."""
-    runs = [(launch, len(list(same))) for launch, same in itertools.groupby(workload.launches)]
-    document: dict[str, object] = {
+    items = _items(workload.launches)
+    document = _head(workload, items, file)
+    trace = None if workload.trace is None else trace_item(workload.trace, file)
+    text = _joined(document, trace)
+    if len(workload.launches) > MOST_LAUNCHES or not _is_readable(document, items, trace, file):
+        _check_document(decode_document(text, WorkloadFile, file), file)
+    return text
+
+
+def _head(workload: Workload, items: list[Item], file: str) -> Item:
+    """All of the document but the trace."""
+    document: Item = {
         "schema_version": SCHEMA_VERSION,
         "name": workload.name,
-        "launches": [
-            {"kernel": launch.kernel, "pass": launch.pass_.value, "repeat": count}
-            for launch, count in runs
-        ],
+        "launches": items,
         "works": [
             builtins_of(work, f"works[{number}]", file)
             for number, work in enumerate(workload.works)
@@ -124,13 +135,70 @@ def _document_text(workload: Workload, file: str) -> bytes:
             builtins_of(caveat, f"caveats[{number}]", file)
             for number, caveat in enumerate(workload.caveats)
         ]
+    return document
+
+
+def _items(launches: tuple[Launch, ...]) -> list[Item]:
+    """Runs of equal launches; equal runs are one object, for there may be a million."""
+    known: dict[tuple[tuple[str, str], int], Item] = {}
+    # Texts are compared faster than records.
+    keys = [(launch.kernel, launch.pass_.value) for launch in launches]
+    items: list[Item] = []
+    for key, same in itertools.groupby(keys):
+        run = (key, len(list(same)))
+        item = known.get(run)
+        if item is None:
+            item = known[run] = {"kernel": key[0], "pass": key[1], "repeat": run[1]}
+        items.append(item)
+    return items
+
+
+def _joined(document: Item, trace: Item | None) -> bytes:
     text = msgspec.json.format(msgspec.json.encode(document), indent=2)
-    if workload.trace is not None:
-        trace = msgspec.json.encode(trace_item(workload.trace, file))
-        text = b"".join((text.removesuffix(b"\n}"), b',\n  "trace": ', trace, b"\n}"))
-    text += b"\n"
-    _check_document(decode_document(text, WorkloadFile, file), file)
-    return text
+    if trace is not None:
+        columns = msgspec.json.encode(trace)
+        text = b"".join((text.removesuffix(b"\n}"), b',\n  "trace": ', columns, b"\n}"))
+    return text + b"\n"
+
+
+def _is_readable(document: Item, items: list[Item], trace: Item | None, file: str) -> bool:
+    """Whether reading surely takes what is written, proven by a document of few launches.
+
+    Items are checked each by itself, so that one of each kind tells of all; what is allowed in a
+    column is an interval, so that its ends tell. False where that does not prove it.
+    """
+    short = {**document, "launches": list({id(item): item for item in items}.values())}
+    short_trace = None
+    if trace is not None:
+        ends = _ends(trace["launches"])
+        if ends is None:
+            return False
+        short_trace = {**trace, "launches": ends}
+    try:
+        _check_document(decode_document(_joined(short, short_trace), WorkloadFile, file), file)
+    except InputError:
+        return False
+    return True
+
+
+def _ends(columns: object) -> dict[str, tuple[object, object]] | None:
+    """The least and the largest of each column; nothing where they do not tell of all."""
+    if not isinstance(columns, dict):
+        return None
+    found: dict[str, tuple[object, object]] = {}
+    for name, column in columns.items():
+        if not _is_interval(name, column):
+            return None
+        found[name] = min(column), max(column)
+    return found
+
+
+def _is_interval(name: str, column: list[object]) -> bool:
+    kinds = set(map(type, column))
+    if kinds == {str}:
+        return name == "pass" and _PASSES.issuperset(column)
+    # What is no number for JSON compares as it likes, and is written as null.
+    return kinds in ({int}, {bool}) or (kinds == {float} and bool(np.isfinite(column).all()))
 
 
 def _check_document(document: WorkloadFile, file: str) -> None:

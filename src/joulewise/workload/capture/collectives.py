@@ -12,22 +12,8 @@ from joulewise.domain.collectives import Exchanged, ring_exchange
 from joulewise.domain.trace import Collective, KernelSignature
 from joulewise.domain.workload import Dtype, KernelKind
 from joulewise.workload.capture.fitting import RawWork
+from joulewise.workload.capture.number_types import number_bytes
 from joulewise.workload.capture.ops.formulas import MOST_BYTES
-
-_DTYPE_BYTES = {
-    "Byte": 1,
-    "Char": 1,
-    "Bool": 1,
-    "Float8_e4m3fn": 1,
-    "Float8_e5m2": 1,
-    "Half": 2,
-    "BFloat16": 2,
-    "Float": 4,
-    "Int": 4,
-    "Double": 8,
-    "Long": 8,
-}
-
 
 # What a collective moves in local memory is at most five times as much.
 _MOST_WHOLE_BYTES = MOST_BYTES / 5
@@ -57,7 +43,7 @@ def link_traffic(collective: Collective) -> LinkTraffic | None:
 
     A name that is no collective's is taken for a send or receive.
     """
-    size = _DTYPE_BYTES.get(_plain(collective.dtype or ""))
+    size = number_bytes(collective.dtype or "")
     counts = [collective.input_element_count, collective.output_element_count]
     elements = max((count for count in counts if count is not None and count > 0), default=0)
     gpus = collective.group_gpu_count
@@ -93,7 +79,3 @@ def collective_work(signature: KernelSignature, time_s: float) -> RawWork:
 def _exchanged(name: str) -> Exchanged:
     found = (collective for part, collective in _COLLECTIVES if part in name)
     return next(found, Exchanged.POINT_TO_POINT)
-
-
-def _plain(dtype: str) -> str:
-    return dtype.removeprefix("c10::").removeprefix("torch.").strip()

@@ -172,8 +172,13 @@ def _without_waits(timeline: Timeline) -> Iteration:
 def _whole(timeline: Timeline, positions: IntColumn, why: str, cut: str = "") -> Iteration:
     """The launches of these positions, as one iteration that nothing marks."""
     count, whole_count = len(positions), len(timeline.launches)
-    taken = f"All {count}" if count == whole_count else f"{count} of {whole_count}"
-    seen = f"{taken} launches of the trace were taken for one iteration: {why}{cut}."
+    taken = (
+        f"All {count} launches" if count == whole_count else f"{count} of {whole_count} launches"
+    )
+    if whole_count == 1:
+        taken = "The only launch"
+    were = "was" if count == 1 else "were"
+    seen = f"{taken} of the trace {were} taken for one iteration: {why}{cut}."
     return Iteration(
         gpu=timeline.gpu,
         launches=timeline.launches[positions],

@@ -11,7 +11,11 @@ from joulewise.domain.trace import KernelSignature, OpInput
 from joulewise.workload.capture.names import short_name
 
 LONGEST_LABEL_COUNT = 80
-_NAMESPACE = re.compile(r"\A(?:aten|prims|c10d|_C)::")
+_NAMESPACE = re.compile(r"\A(?:(?:aten|prims|c10d|_C)::|torch::autograd::)")
+# Operations of these names may be any: what they wrap is in the name of the kernel.
+_ANY_NODE = "CppNode"
+_ANY_COLLECTIVE = "record_param_comms"
+_NCCL = re.compile(r"\A(?:nccl|rccl)(?:Dev)?Kernel_([A-Z][A-Za-z]+)")
 _MATRIX_COUNT = 2
 _PRODUCTS = frozenset({"mm", "bmm", "matmul", "_scaled_mm", "addmm", "baddbmm", "_int_mm"})
 
@@ -37,8 +41,11 @@ def kernel_labels(signatures: Mapping[int, KernelSignature]) -> dict[int, str]:
 
 
 def shortened(text: str, longest_count: int = LONGEST_LABEL_COUNT) -> str:
-    """The text, or its beginning and three dots."""
-    return text if len(text) <= longest_count else f"{text[: longest_count - 3]}..."
+    """The text, or its beginning, an ellipsis and its end, which often tells kernels apart."""
+    if len(text) <= longest_count:
+        return text
+    tail_count = longest_count // 3
+    return f"{text[: longest_count - 1 - tail_count]}…{text[len(text) - tail_count :]}"
 
 
 def distinct(texts: Sequence[str], taken: Iterable[str] = ()) -> tuple[str, ...]:
@@ -78,10 +85,25 @@ def _op(signature: KernelSignature) -> str:
     if signature.op is None:
         return ""
     op = _NAMESPACE.sub("", short_name(signature.op))
-    if len(op) > LONGEST_LABEL_COUNT // 2:
+    if op == _ANY_COLLECTIVE:
+        op = _collective(signature)
+    if op == _ANY_NODE or len(op) > LONGEST_LABEL_COUNT // 2:
         return ""
     shape = _shape(op, [one.shape for one in signature.inputs if one.shape])
     return f"{op}[{shape}]" if shape else op
+
+
+def _collective(signature: KernelSignature) -> str:
+    """What is exchanged: `all_reduce`, from the kernel's name or NCCL's metadata.
+
+    Kernels that send and receive serve more collectives, which the metadata tell.
+    """
+    named = _NCCL.match(short_name(signature.name))
+    kernel = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", named[1]).lower() if named else None
+    told = signature.collective.name if signature.collective is not None else None
+    if kernel in {None, "send_recv"} and told and told.isidentifier():
+        return told.strip("_")
+    return kernel or _ANY_COLLECTIVE
 
 
 def _shape(op: str, shapes: Sequence[tuple[int, ...]]) -> str:

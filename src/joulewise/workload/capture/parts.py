@@ -54,7 +54,6 @@ def parts_of(
         regions,
         labels,
         {kernel: use.mean_s for kernel, use in uses.items()},
-        sequence.link_kernels,
     )
     gap_times = _gap_times(sequence)
     # No kernel is called so, see `kernel_labels`.

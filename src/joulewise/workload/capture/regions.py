@@ -12,8 +12,12 @@ from joulewise.domain.passes import Pass
 from joulewise.domain.workload import Dtype, KernelKind
 from joulewise.workload.capture.fitting import RawWork
 from joulewise.workload.capture.intervals import Cover, cover
-from joulewise.workload.capture.labels import distinct, shortened
+from joulewise.workload.capture.labels import LONGEST_LABEL_COUNT, distinct, shortened
 from joulewise.workload.capture.units import Unit
+
+_NAMED_COUNT = 2
+_BETWEEN = " + "
+_NUMBER_COUNT = 5  # room for the number of regions that would be called alike: ` #123`
 
 Composition = tuple[tuple[int, int], ...]
 """Which kernels a region holds, and how many launches of each."""
@@ -113,10 +117,12 @@ def region_labels(
     uses: Mapping[Composition, RegionUse],
     labels: Mapping[int, str],
     times_s: Mapping[int, float],
-    link_kernels: frozenset[int],
 ) -> dict[Composition, str]:
-    """Names of regions: how many launches, the longest of them, and the longest link."""
-    texts = [_label(use, labels, times_s, link_kernels) for use in uses.values()]
+    """Names of regions: how many launches, and the two kernels of the longest time in them.
+
+    `times_s` is the mean time of each kernel.
+    """
+    texts = [_label(use, labels, times_s) for use in uses.values()]
     return dict(zip(uses, distinct(texts, labels.values()), strict=True))
 
 
@@ -151,17 +157,15 @@ def _cover(
     )
 
 
-def _label(
-    use: RegionUse,
-    labels: Mapping[int, str],
-    times_s: Mapping[int, float],
-    link_kernels: frozenset[int],
-) -> str:
-    kernels = sorted(
-        (kernel for kernel, _ in use.composition), key=lambda one: (-times_s[one], labels[one])
-    )
-    work = [labels[one] for one in kernels if one not in link_kernels]
-    link = [labels[one] for one in kernels if one in link_kernels]
-    parts = [*work[:1], *link[:1]]
-    room = 56 // len(parts)
-    return f"region of {use.launch_count}: {' + '.join(shortened(one, room) for one in parts)}"
+def _label(use: RegionUse, labels: Mapping[int, str], times_s: Mapping[int, float]) -> str:
+    times = {kernel: times_s[kernel] * count for kernel, count in use.composition}
+    longest = sorted(times, key=lambda one: (-times[one], labels[one]))[:_NAMED_COUNT]
+    start = f"region of {use.launch_count}: "
+    room = (LONGEST_LABEL_COUNT - _NUMBER_COUNT - len(start)) // len(longest) - len(_BETWEEN)
+    return start + _BETWEEN.join(_brief(labels[one], room) for one in longest)
+
+
+def _brief(label: str, longest_count: int) -> str:
+    """A label, or its operation with the shape; beginning and end of what is still too long."""
+    text = label if len(label) <= longest_count else label.partition(" ")[0]
+    return shortened(text, longest_count)

@@ -30,9 +30,9 @@ from joulewise.store.importers.traces.launch_totals import (
 TOOL = "kineto"
 # What is kept of an event, and what is made of that, takes about 200 bytes; of a trace of 1 GB
 # some two million events are kept.
-_MOST_ROWS_COUNT = 4_000_000
+_MOST_ROWS_COUNT = 8_000_000
 # A kernel takes more, and a trace of 1 GB holds less than half a million.
-_MOST_KERNELS_COUNT = 1_500_000
+_MOST_KERNELS_COUNT = 5_000_000
 _DEVICES = "deviceProperties"
 _JOB = "distributedInfo"
 
@@ -100,7 +100,7 @@ def _trace(columns: KinetoColumns, file: str, beside: Mapping[str, object]) -> P
         tool=TOOL,
         file=file,
         signatures=signatures,
-        signature_index=np.array(signature_index, dtype=np.int64),
+        signature_index=signature_index,
         start_s=_seconds(kernels["start"] - first),
         duration_s=_seconds(kernels["duration"]),
         gpu=kernels["gpu"],

@@ -14,7 +14,6 @@ from typing import TypeVar
 import msgspec
 
 from joulewise.store.importers.traces.json_cursor import WrittenFloat
-from joulewise.store.importers.traces.launch_totals import LONGEST_LAUNCH_NS
 
 Identifier = int | str | None
 Number = int | float | None
@@ -26,7 +25,7 @@ _MOST_NANOSECONDS = 2**62
 _LEAST_NANOSECONDS = -(2**61)
 # An end is a start and a duration, and must be a number of eight bytes.
 _LONGEST_SPAN_NS = 2**61
-_MOST_IDENTIFIER = 2**62
+MOST_IDENTIFIER = 2**62
 # Digits of the largest time, and a few of a fraction.
 _LONGEST_TIME = 40
 _DECIMALS = 3
@@ -116,18 +115,12 @@ def span_nanoseconds(dur: Number) -> int | None:
     return whole + (number - whole >= 0.5)  # noqa: PLR2004 - a half
 
 
-def launch_nanoseconds(dur: Number) -> int | None:
-    """As `span_nanoseconds`; `None` also for what no kernel takes."""
-    duration = span_nanoseconds(dur)
-    return None if duration is None or duration > LONGEST_LAUNCH_NS else duration
-
-
 def identifier(value: Identifier | float, absent: int = -1) -> int:
     """A number that names something; `absent` where there is none."""
     if isinstance(value, str):
         is_number = value.isascii() and value.isdigit() and len(value) <= _IDENTIFIER_DIGITS
         value = int(value) if is_number else None
-    if value is None or isinstance(value, float) or not 0 <= value <= _MOST_IDENTIFIER:
+    if value is None or isinstance(value, float) or not 0 <= value <= MOST_IDENTIFIER:
         return absent
     return value
 

@@ -17,26 +17,21 @@ _NO_NAME = "(no name)"
 
 def signatures_of(
     columns: KinetoColumns, kernels: Columns, ops: Columns, links: Links
-) -> tuple[tuple[KernelSignature, ...], list[int]]:
+) -> tuple[tuple[KernelSignature, ...], NDArray[np.int64]]:
     """Distinct signatures in order of first launch, and the index of each kernel's own."""
     makers: Numbers[tuple[int, int, int, int, int]] = Numbers()
     shown, shown_numbers = _shown(columns.names.values())
-    name_column = shown_numbers[kernels["name"]].tolist()
-    op_names, op_inputs = ops["name"].tolist(), ops["inputs"].tolist()
-    op_collectives = ops["collective"].tolist()
-    index = []
-    for name, geometry, collective, op in zip(
-        name_column,
-        kernels["geometry"].tolist(),
-        kernels["collective"].tolist(),
-        links.op.tolist(),
-        strict=True,
-    ):
-        key = (name, geometry, collective, ABSENT, ABSENT)
-        if op != ABSENT:
-            exchanged = op_collectives[op] if collective == ABSENT else collective
-            key = (name, geometry, exchanged, op_names[op], op_inputs[op])
-        index.append(makers.of(key))
+    # Where there is none, which is -1, the entry behind the last is taken.
+    op, collective = links.op, kernels["collective"]
+    exchanged = np.append(ops["collective"], ABSENT)[op]
+    key_columns = (
+        shown_numbers[kernels["name"]],
+        kernels["geometry"],
+        np.where(collective == ABSENT, exchanged, collective),
+        np.append(ops["name"], ABSENT)[op],
+        np.append(ops["inputs"], ABSENT)[op],
+    )
+    index = makers.of(zip(*(column.tolist() for column in key_columns), strict=True))
     maker = _SignatureMaker(columns, shown)
     return tuple(maker.made(*key) for key in makers.values()), index
 
@@ -44,8 +39,8 @@ def signatures_of(
 def _shown(names: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Names that can be shown, and the number of each name's own among them."""
     shown: Numbers[str] = Numbers()
-    numbers = [shown.of(_printable(name) or _NO_NAME) for name in names]
-    return shown.values(), np.array(numbers, dtype=np.int64)
+    numbers = shown.of(_printable(name) or _NO_NAME for name in names)
+    return shown.values(), numbers
 
 
 def _printable(name: str) -> str:

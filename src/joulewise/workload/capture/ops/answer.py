@@ -9,33 +9,10 @@ from dataclasses import dataclass
 
 from joulewise.domain.trace import OpInput
 from joulewise.domain.workload import Dtype
+from joulewise.workload.capture.number_types import number_bytes, number_format
 
 Shape = tuple[int, ...]
 
-# Bytes of an element, by how PyTorch writes its type in profiles and in C++.
-_ELEMENT_BYTES = {
-    "float": 4,
-    "double": 8,
-    "long int": 8,
-    "long": 8,
-    "int": 4,
-    "short": 2,
-    "short int": 2,
-    "bool": 1,
-    "unsigned char": 1,
-    "signed char": 1,
-    "char": 1,
-    "c10::Half": 2,
-    "c10::BFloat16": 2,
-    "c10::complex<float>": 8,
-    "c10::complex<double>": 16,
-}
-_ARITHMETIC = {
-    "float": Dtype.FP32,
-    "double": Dtype.FP64,
-    "c10::Half": Dtype.FP16,
-    "c10::BFloat16": Dtype.BF16,
-}
 DEFAULT_ELEMENT_BYTES = 4
 """Of a type that the profile does not name; assumed."""
 
@@ -63,18 +40,13 @@ class ShapesDisagree(ValueError):
 
 def element_bytes(one: OpInput, default_bytes: int = DEFAULT_ELEMENT_BYTES) -> int:
     """Bytes of one element of an input."""
-    if one.dtype is None:
-        return default_bytes
-    if "Float8" in one.dtype or "float8" in one.dtype:
-        return 1
-    return _ELEMENT_BYTES.get(one.dtype, default_bytes)
+    known = None if one.dtype is None else number_bytes(one.dtype)
+    return default_bytes if known is None else known
 
 
 def arithmetic(one: OpInput) -> Dtype | None:
     """The number format of an input; `None` for integers and what the profile does not name."""
-    if one.dtype is None:
-        return None
-    return Dtype.FP8 if "Float8" in one.dtype else _ARITHMETIC.get(one.dtype)
+    return None if one.dtype is None else number_format(one.dtype)
 
 
 def count(shape: Shape) -> int:
