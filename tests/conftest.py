@@ -7,6 +7,11 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Shared machines stand still now and then: how long one example takes says nothing.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

@@ -279,10 +279,7 @@ def test_amounts_have_four_digits_and_a_prefix() -> None:
     ],
 )
 def test_flops_of_a_pass_are_a_bound_where_not_all_are_known(
-    all_of_them: float | None,
-    known: float | None,
-    is_guessed: bool,
-    expected: str,  # noqa: FBT001
+    *, all_of_them: float | None, known: float | None, is_guessed: bool, expected: str
 ) -> None:
     one = PassFacts(
         pass_=Pass.FORWARD,

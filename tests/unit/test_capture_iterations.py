@@ -130,6 +130,8 @@ def test_equal_layers_of_one_training_iteration_are_not_iterations() -> None:
     workload = captured(profiler_trace(in_a_row(one)))
 
     assert len(one) == len(workload.launches)
+    alone = captured(profiler_trace(in_a_row(["k"]))).caveats[0]
+    assert alone.seen.startswith("The only launch of the trace was taken for one iteration: ")
     assert "All 99 launches of the trace were taken for one iteration" in workload.caveats[0].seen
 
 

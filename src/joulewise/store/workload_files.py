@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-import numpy as np
 
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.errors import InputError
@@ -142,7 +142,7 @@ def _items(launches: tuple[Launch, ...]) -> list[Item]:
     """Runs of equal launches; equal runs are one object, for there may be a million."""
     known: dict[tuple[tuple[str, str], int], Item] = {}
     # Texts are compared faster than records.
-    keys = [(launch.kernel, launch.pass_.value) for launch in launches]
+    keys = [(launch.kernel, str(launch.pass_)) for launch in launches]
     items: list[Item] = []
     for key, same in itertools.groupby(keys):
         run = (key, len(list(same)))
@@ -187,18 +187,17 @@ def _ends(columns: object) -> dict[str, tuple[object, object]] | None:
         return None
     found: dict[str, tuple[object, object]] = {}
     for name, column in columns.items():
-        if not _is_interval(name, column):
+        is_told = _PASSES.issuperset(column) if name == "pass" else _is_interval(column)
+        if not column or not is_told:
             return None
         found[name] = min(column), max(column)
     return found
 
 
-def _is_interval(name: str, column: list[object]) -> bool:
+def _is_interval(column: list[float]) -> bool:
+    """Numbers of one kind that JSON has; others compare as they like, and are written as null."""
     kinds = set(map(type, column))
-    if kinds == {str}:
-        return name == "pass" and _PASSES.issuperset(column)
-    # What is no number for JSON compares as it likes, and is written as null.
-    return kinds in ({int}, {bool}) or (kinds == {float} and bool(np.isfinite(column).all()))
+    return kinds in ({int}, {bool}) or (kinds == {float} and all(map(math.isfinite, column)))
 
 
 def _check_document(document: WorkloadFile, file: str) -> None:

@@ -74,16 +74,9 @@ def region_uses(
             composition=composition,
             region_count=len(alike),
             time_s=sum(unit.duration_ns for unit in alike) / 1e9,
-            busy_s=sum(
-                _cover(unit, starts_ns, ends_ns, lambda one: not is_link[one]).busy_s
-                for unit in alike
-            ),
-            link_s=sum(
-                _cover(unit, starts_ns, ends_ns, lambda one: is_link[one]).busy_s for unit in alike
-            ),
-            overlap_s=sum(
-                _cover(unit, starts_ns, ends_ns, lambda _: True).overlap_s for unit in alike
-            ),
+            busy_s=_cover(alike, starts_ns, ends_ns, lambda one: not is_link[one]).busy_s,
+            link_s=_cover(alike, starts_ns, ends_ns, lambda one: is_link[one]).busy_s,
+            overlap_s=_cover(alike, starts_ns, ends_ns, lambda _: True).overlap_s,
         )
         for composition, alike in together.items()
     }
@@ -144,17 +137,20 @@ def region_pass(
 
 
 def _cover(
-    unit: Unit,
+    units: Sequence[Unit],
     starts_ns: Sequence[int],
     ends_ns: Sequence[int],
     is_meant: Callable[[int], bool],
 ) -> Cover:
-    """What those of a unit's members that are meant cover."""
-    meant = [one for one in unit.members if is_meant(one)]
-    return cover(
-        np.array([max(starts_ns[one], unit.start_ns) for one in meant], dtype=np.int64),
-        np.array([ends_ns[one] for one in meant], dtype=np.int64),
-    )
+    """What those members that are meant cover of units, which never overlap each other."""
+    spans = [
+        (max(starts_ns[one], unit.start_ns), ends_ns[one])
+        for unit in units
+        for one in unit.members
+        if is_meant(one)
+    ]
+    both = np.array(spans, dtype=np.int64).reshape(-1, 2)
+    return cover(both[:, 0], both[:, 1])
 
 
 def _label(use: RegionUse, labels: Mapping[int, str], times_s: Mapping[int, float]) -> str:

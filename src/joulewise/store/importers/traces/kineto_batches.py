@@ -66,7 +66,7 @@ def _regular_times(times: Sequence[msgspec.Raw]) -> IntColumn | None:
     )
     if not np.all(is_safe & (whole_count > 0) & (decimal_count <= _DECIMALS)):
         return None
-    digits = np.array(text.replace(b".", b"").split(), dtype=np.bytes_).astype(np.int64)
+    digits = np.fromstring(text.replace(b".", b""), dtype=np.int64, sep="\n")
     found: IntColumn = digits * 10 ** (_DECIMALS - decimal_count)
     return found
 

@@ -80,6 +80,12 @@ class Rows:
             for name, cells in self._cells.items()
         }
 
+    def taken(self) -> dict[str, IntColumn]:
+        """As `columns`, which are kept here no more."""
+        columns = self.columns()
+        self._cells = {name: array("q") for name in columns}
+        return columns
+
 
 class KinetoColumns:
     """Collects kernels, launches, operations and marks; times in nanoseconds, -1 where absent.
