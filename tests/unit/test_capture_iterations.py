@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 from tests.profiler_traces import Ran, in_a_row, profiler_trace
 
@@ -13,6 +14,7 @@ from joulewise.domain.trace import IterationTrace, ProfilerTrace
 from joulewise.domain.workload import Workload
 from joulewise.workload.capture.capture import captured_workload
 from joulewise.workload.capture.choice import CaptureChoice
+from joulewise.workload.capture.iteration import iteration_of
 
 
 def captured(trace: ProfilerTrace, *, gpu: int | None = None, step: int | None = None) -> Workload:
@@ -201,6 +203,32 @@ def test_waits_far_longer_than_all_kernels_are_no_part_of_an_iteration() -> None
         "steps nor repeating iterations; 2 waits of 0.0888 s, more than 10 times as long as all "
         "kernels together, cannot be part of it, and the busiest part of the rest was taken."
     ) == captured(trace).caveats[0].seen
+
+
+def test_of_a_whole_run_without_marks_and_order_the_first_launches_stand_for_the_rest() -> None:
+    count = 200_007
+    few = profiler_trace(in_a_row(["a", "b", "c"]))
+    draw = np.random.default_rng(1).integers(0, 3, count)
+    trace = dataclasses.replace(
+        few,
+        signature_index=draw.astype(np.int64),
+        start_s=np.arange(count) * 1e-5,
+        duration_s=np.full(count, 5e-6),
+        gpu=np.zeros(count, dtype=np.int64),
+        stream=np.zeros(count, dtype=np.int64),
+        step_index=np.zeros(count, dtype=np.int64),
+        is_in_step=np.zeros(count, dtype=np.bool_),
+        is_graph_launch=np.zeros(count, dtype=np.bool_),
+        passes=(None,) * count,
+    )
+
+    found = iteration_of(trace, np.arange(3, dtype=np.int64), CaptureChoice())
+
+    assert list(range(200_000)) == found.launches.tolist()
+    assert (
+        "200000 of 200007 launches of the trace were taken for one iteration: there are neither "
+        "marks of steps nor repeating iterations; more than 200000 launches are no iteration."
+    ) == found.caveats[0].seen
 
 
 def test_a_list_without_a_timeline_is_one_iteration_without_gaps() -> None:

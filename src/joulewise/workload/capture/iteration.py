@@ -28,6 +28,9 @@ _LONGEST_PAUSE_RATIO = 0.5
 # A wait so many times as long as all kernels together is no part of an iteration but what comes
 # once: loading, compiling, choosing algorithms; assumed.
 _LONGEST_WAIT_RATIO = 10.0
+# No training iteration has as many launches; more of them, with nothing that tells iterations
+# apart, are a whole run, of which so many stand for the rest; assumed.
+_MOST_UNMARKED_COUNT = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,7 +87,8 @@ def iteration_of(trace: ProfilerTrace, kernels: IntColumn, choice: CaptureChoice
 
     Marks of steps come first; without them iterations are sought by repetition of kernels; a
     trace without either is one iteration as a whole, with a caveat, but for waits that are far
-    longer than all of its kernels together: between those, the busiest part is taken. Among the
+    longer than all of its kernels together: between those, the busiest part is taken, and of very
+    many launches the first. Among the
     iterations found, those that do what most of them do are complete; without two that do the
     same, the first and the last may be cut by the profiler, and are left out where others
     remain. Of the rest, the one of median duration is taken (the earlier of the middle two),
@@ -158,9 +162,11 @@ def _without_waits(timeline: Timeline) -> Iteration:
     part = int(np.argmax(np.add.reduceat(busy_ns, np.concatenate(([0], cuts)))))
     busiest = np.split(np.arange(len(timeline.launches)), cuts)[part]
     why = "there are neither marks of steps nor repeating iterations"
+    busiest, rest = busiest[:_MOST_UNMARKED_COUNT], len(busiest) - _MOST_UNMARKED_COUNT
+    most = f"; more than {_MOST_UNMARKED_COUNT} launches are no iteration" if rest > 0 else ""
     if not len(cuts):
-        return _whole(timeline, busiest, why)
-    cut = (
+        return _whole(timeline, busiest, why, most)
+    cut = most + (
         f"; {'a wait' if len(cuts) == 1 else f'{len(cuts)} waits'} of "
         f"{float(waits_ns[cuts - 1].sum()) / NS_PER_S:.3g} s, more than {_LONGEST_WAIT_RATIO:g} "
         "times as long as all kernels together, cannot be part of it, and the busiest part of the "

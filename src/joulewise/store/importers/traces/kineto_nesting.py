@@ -57,7 +57,10 @@ def enclosed(time: IntColumn, owner: IntColumn, intervals: Intervals) -> Enclose
         # Most operations launch nothing: they need not be looked at one by one.
         first = np.searchsorted(times, intervals.start[own_spans], side="left")
         past = np.searchsorted(times, intervals.end[own_spans], side="right")
-        found = _swept(times.tolist(), _entries(intervals, own_spans[past > first]))
+        around = own_spans[past > first]
+        if not len(around):
+            continue
+        found = _swept(times.tolist(), _entries(intervals, around))
         op[own_moments] = [entry[1] for entry in found]
         pass_code[own_moments] = [entry[2] for entry in found]
         is_forward[own_moments] = [entry[3] for entry in found]
