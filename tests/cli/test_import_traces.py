@@ -85,6 +85,8 @@ Caveats
 
 One iteration of trace takes 1.477\u202fms on NVIDIA A100-SXM4-80GB (traced): 9 launches of 9 kernels,
 44\u202f% of their time in the backward pass; for 22.4\u202f% of it no kernel runs. Written to workload.json.
+
+Next: joulewise tune --workload workload.json --device virtual:a100-sxm
 """)
 
 

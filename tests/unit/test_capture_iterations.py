@@ -212,7 +212,7 @@ def test_of_a_whole_run_without_marks_and_order_the_first_launches_stand_for_the
     trace = dataclasses.replace(
         few,
         signature_index=draw.astype(np.int64),
-        start_s=np.arange(count) * 1e-5,
+        start_s=np.arange(count, dtype=np.float64) * np.float64(1e-5),
         duration_s=np.full(count, 5e-6),
         gpu=np.zeros(count, dtype=np.int64),
         stream=np.zeros(count, dtype=np.int64),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from joulewise.store.importers.traces.kineto import read_kineto
 from joulewise.store.importers.traces.kineto_batches import (
     identifier_column,
     span_column,
@@ -74,3 +77,15 @@ def test_identifiers_are_those_of_each_by_itself(
     assert identifier_column(values, absent).tolist() == [
         identifier(value, absent) for value in values
     ]
+
+
+def test_days_of_many_kernels_sum_exactly_beyond_eight_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    kernel = b'{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":86400000000}'
+    path.write_bytes(b"[" + b",".join([kernel] * 110_000) + b"]")
+
+    trace = read_kineto(path)
+
+    assert 110_000 * 86_400 > 2**63 / 10**9
+    assert (110_000, 110_000.0 * 86_400) == (trace.kernel_count, trace.kernel_time_s)
+    assert 110_000.0 * 86_400 == trace.totals[0].time_s

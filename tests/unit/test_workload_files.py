@@ -283,6 +283,43 @@ def test_what_could_not_be_read_is_not_written_and_the_field_is_named(tmp_path: 
         assert [] == list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("start_s", math.nan),
+        ("start_s", math.inf),
+        ("start_s", -1e-9),
+        ("duration_s", 2e9),
+        ("duration_s", -math.inf),
+        ("stream", 2**63),
+        ("stream", -(2**63) - 1),
+        ("stream", 1.5),
+    ],
+)
+def test_one_odd_launch_among_many_is_not_written(tmp_path: Path, field: str, value: float) -> None:
+    whole = traced_workload()
+    assert whole.trace is not None
+    usual = whole.trace.launches[0]
+    launches = (usual, replace(usual, **{field: value}), usual)  # type: ignore[arg-type]
+
+    with pytest.raises(InputError) as caught:
+        write_workload(
+            replace(whole, trace=replace(whole.trace, launches=launches)), tmp_path / "w.json"
+        )
+
+    assert str(caught.value.field).startswith(f"trace.launches.{field}")
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_bad_name_is_found_where_it_is_first_launched(tmp_path: Path) -> None:
+    launches = (*[Launch(kernel="a"), Launch(kernel="b")] * 9, *[Launch(kernel="a\nb")] * 2)
+
+    with pytest.raises(InputError) as caught:
+        write_workload(Workload(name="w", launches=launches), tmp_path / "w.json")
+
+    assert caught.value.field == "launches[18].kernel"
+
+
 def test_a_size_of_a_job_is_kept_field_by_field(tmp_path: Path) -> None:
     path = tmp_path / "workload.json"
     size = IterationSize(gpu_count=4, parameter_count=10**9, model_flop_count=6e15)

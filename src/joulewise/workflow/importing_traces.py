@@ -19,6 +19,7 @@ from joulewise.store.importers.traces.kineto import read_kineto
 from joulewise.store.importers.traces.ncu import read_ncu
 from joulewise.store.importers.traces.nsys import read_nsys
 from joulewise.store.workload_works import SIZE_BOUNDS
+from joulewise.workflow.traced_elsewhere import virtual_device_of
 from joulewise.workflow.workloads import check_workload_name
 from joulewise.workload.capture.capture import captured_workload
 from joulewise.workload.capture.choice import CaptureChoice
@@ -50,6 +51,12 @@ class ImportedTrace:
     def caveats(self) -> tuple[Caveat, ...]:
         """Doubts about the workload."""
         return self.workload.caveats
+
+    @property
+    def virtual_device(self) -> str | None:
+        """A virtual device of the traced kind; `None` where there is none."""
+        trace = self.workload.trace
+        return None if trace is None else virtual_device_of(trace.device_name)
 
 
 def import_trace_to_file(job: TraceJob, progress: Progress) -> ImportedTrace:

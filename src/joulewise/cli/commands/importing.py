@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from joulewise.cli.commands.importing_traces import import_kineto, import_ncu, import_nsys
+from joulewise.cli.commands.importing_traces import import_ncu, import_timeline
 from joulewise.cli.options import (
     DEFAULT_SWEEP,
     AsJson,
@@ -30,6 +30,7 @@ from joulewise.cli.render import counted, print_caveats, say, seconds
 from joulewise.cli.values import caveat_kinds
 from joulewise.domain.plan import Status
 from joulewise.domain.sweep import Sweep
+from joulewise.store.importers.traces.file_kinds import Profiler
 from joulewise.workflow.importing import (
     CsvColumns,
     import_csv_to_file,
@@ -42,8 +43,12 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.command("kineto")(import_kineto)
-app.command("nsys")(import_nsys)
+app.command("kineto")(
+    import_timeline(Profiler.KINETO, "a trace of PyTorch's profiler (.json, .json.gz)")
+)
+app.command("nsys")(
+    import_timeline(Profiler.NSYS, "an Nsight Systems export (SQLite, or CSV of its stats)")
+)
 app.command("ncu")(import_ncu)
 
 

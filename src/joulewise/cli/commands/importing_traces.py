@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -83,58 +85,36 @@ DeviceName = Annotated[
 ]
 
 
-def import_kineto(
-    file: TraceFile,
-    gpu: Gpu = None,
-    step: Step = None,
-    tokens: Tokens = None,
-    gpus: Gpus = None,
-    node_gpus: NodeGpus = None,
-    name: Name = None,
-    device_name: DeviceName = None,
-    out: WorkloadOut = DEFAULT_WORKLOAD_FILE,
-    as_json: AsJson = False,
-    fail_on: FailOn = None,
-) -> None:
-    """Import a trace of PyTorch's profiler (.json, .json.gz) as a workload."""
-    choice = CaptureChoice(
-        name=name,
-        gpu=gpu,
-        step=step,
-        token_count=tokens,
-        gpu_count=gpus,
-        node_gpu_count=node_gpus,
-        device_name=device_name,
-    )
-    job = TraceJob(profiler=Profiler.KINETO, file=file, out=out, choice=choice)
-    _import(job, as_json=as_json, fail_on=fail_on)
+def import_timeline(profiler: Profiler, what: str) -> Callable[..., None]:
+    """The command that imports files of a profiler that tells when each kernel ran."""
 
+    def command(
+        file: TraceFile,
+        gpu: Gpu = None,
+        step: Step = None,
+        tokens: Tokens = None,
+        gpus: Gpus = None,
+        node_gpus: NodeGpus = None,
+        name: Name = None,
+        device_name: DeviceName = None,
+        out: WorkloadOut = DEFAULT_WORKLOAD_FILE,
+        as_json: AsJson = False,
+        fail_on: FailOn = None,
+    ) -> None:
+        choice = CaptureChoice(
+            name=name,
+            gpu=gpu,
+            step=step,
+            token_count=tokens,
+            gpu_count=gpus,
+            node_gpu_count=node_gpus,
+            device_name=device_name,
+        )
+        job = TraceJob(profiler=profiler, file=file, out=out, choice=choice)
+        _import(job, as_json=as_json, fail_on=fail_on)
 
-def import_nsys(
-    file: TraceFile,
-    gpu: Gpu = None,
-    step: Step = None,
-    tokens: Tokens = None,
-    gpus: Gpus = None,
-    node_gpus: NodeGpus = None,
-    name: Name = None,
-    device_name: DeviceName = None,
-    out: WorkloadOut = DEFAULT_WORKLOAD_FILE,
-    as_json: AsJson = False,
-    fail_on: FailOn = None,
-) -> None:
-    """Import an Nsight Systems export (SQLite, or CSV of its stats) as a workload."""
-    choice = CaptureChoice(
-        name=name,
-        gpu=gpu,
-        step=step,
-        token_count=tokens,
-        gpu_count=gpus,
-        node_gpu_count=node_gpus,
-        device_name=device_name,
-    )
-    job = TraceJob(profiler=Profiler.NSYS, file=file, out=out, choice=choice)
-    _import(job, as_json=as_json, fail_on=fail_on)
+    command.__doc__ = f"Import {what} as a workload."
+    return command
 
 
 def import_ncu(
@@ -169,6 +149,9 @@ def _import(job: TraceJob, *, as_json: bool, fail_on: str | None) -> None:
         print_workload(console, done.facts, _TOP_COUNT)
         print_caveats(console, done.caveats)
         say(console, f"{workload_sentence(done.facts)} Written to {job.out}.")
+        if done.virtual_device is not None:
+            workload, device = shlex.quote(str(job.out)), done.virtual_device
+            say(console, f"Next: joulewise tune --workload {workload} --device {device}")
 
     outcome = Outcome(
         status=Status.FEASIBLE,
