@@ -188,12 +188,13 @@ def _is_primitive(sequence: list[int]) -> bool:
 @pytest.mark.parametrize(
     ("board", "device_name", "least_ratio", "most_ratio"),
     [
-        ("h100-sxm", "NVIDIA H100 80GB HBM3", 0.995, 1.001),
+        # At auto the clock is up to 8 % above that of the printed peak of its tensor cores.
+        ("h100-sxm", "NVIDIA H100 80GB HBM3", 0.92, 1.001),
         # Another overlap of computing and traffic than that of the H100, which captures assume.
         ("a100-sxm", "NVIDIA A100-SXM4-40GB", 0.98, 1.001),
-        # Besides, a clock at auto above that of the printed peak, and a shorter launch.
+        # Both of these, and a shorter launch.
         ("rtx3080ti", "NVIDIA GeForce RTX 3080 Ti", 0.86, 1.001),
-        ("rtx4090", "NVIDIA GeForce RTX 4090", 0.89, 1.05),
+        ("rtx4090", "NVIDIA GeForce RTX 4090", 0.83, 1.05),
     ],
 )
 @given(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from joulewise.domain.trace import IterationTrace
+from joulewise.domain.trace import IterationTrace, TracedKernel
 from joulewise.domain.workload import KernelKind, KernelWork, Workload
 
 
@@ -58,7 +58,7 @@ def listed_amounts(workload: Workload) -> dict[str, Amounts]:
     return {
         work.kernel: Amounts(
             kind=work.kind,
-            flop_count=work.flop_count,
+            flop_count=_as_traced(traced.get(work.kernel), work),
             traffic_bytes=work.traffic_bytes,
             is_estimated=traced[work.kernel].is_work_estimated
             if work.kernel in traced
@@ -66,3 +66,8 @@ def listed_amounts(workload: Workload) -> dict[str, Amounts]:
         )
         for work in workload.works
     }
+
+
+def _as_traced(traced: TracedKernel | None, work: KernelWork) -> float:
+    """FLOPs as counted: a slow copy's work has operations too, so that something takes time."""
+    return work.flop_count if traced is None or traced.flop_count is None else traced.flop_count
