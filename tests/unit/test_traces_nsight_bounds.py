@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.nsys_files import Call, Export, Kernel, Range, write_export
+from tests.peak_memory import PRINT_PEAK_KIB
 
 from joulewise.domain.errors import InputError
 from joulewise.domain.trace import ProfilerTrace
@@ -235,7 +236,7 @@ def test_the_largest_times_of_many_launches_do_not_overflow(tmp_path: Path) -> N
 
 
 _PEAK = (
-    "import resource, sys\n"
+    "import sys\n"
     "from pathlib import Path\n"
     "from joulewise.store.importers.traces.ncu import read_ncu\n"
     "from joulewise.store.importers.traces.nsys import read_nsys\n"
@@ -243,12 +244,11 @@ _PEAK = (
     "    {reader}(Path(sys.argv[1]))\n"
     "except Exception as error:\n"
     "    print(type(error).__name__, file=sys.stderr)\n"
-    "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
-)
+) + PRINT_PEAK_KIB
 
 
 @pytest.mark.integration
-@pytest.mark.skipif(sys.platform != "linux", reason="maxrss is in KiB on Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak so")
 @pytest.mark.parametrize(
     ("reader", "head", "row", "count"),
     [
