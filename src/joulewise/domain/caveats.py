@@ -26,6 +26,7 @@ class CaveatKind(StrEnum):
     ITERATION_ASSUMED = "IterationAssumed"
     KERNELS_STOOD_IN = "KernelsStoodIn"
     LINK_ASSUMED = "LinkAssumed"
+    MEMORY_CLOCK_MOVED = "MemoryClockMoved"
     MEMORY_EXCEEDED = "MemoryExceeded"
     MEMORY_LOCK_SLOWS = "MemoryLockSlows"
     MOSTLY_GAPS = "MostlyGaps"
@@ -35,15 +36,19 @@ class CaveatKind(StrEnum):
     OTHER_GPUS_LEFT_OUT = "OtherGpusLeftOut"
     OTHER_PROCESS_ON_GPU = "OtherProcessOnGpu"
     OUTLIERS_SEEN = "OutliersSeen"
+    OVER_CURRENT = "OverCurrent"
     PERSISTENCE_OFF = "PersistenceOff"
     POWER_CAPPED = "PowerCapped"
+    POWER_MODE_CAPS = "PowerModeCaps"
     PREDICTION_MISSED = "PredictionMissed"
     PROMISE_NOT_SHOWN = "PromiseNotShown"
     RECORDING_REPLAYED = "RecordingReplayed"
     SELECTION_BIAS = "SelectionBias"
     SIMULATED_DEVICE = "SimulatedDevice"
+    STEPS_UNMARKED = "StepsUnmarked"
     STREAMS_MERGED = "StreamsMerged"
     THERMALLY_THROTTLED = "ThermallyThrottled"
+    TPCS_GATED = "TpcsGated"
     TRACED_ELSEWHERE = "TracedElsewhere"
     TRACE_INCOMPLETE = "TraceIncomplete"
     TRANSITIONS_ASSUMED = "TransitionsAssumed"
@@ -123,11 +128,14 @@ _GRAVEST_FIRST = (
     CaveatKind.KERNELS_STOOD_IN,
     CaveatKind.BASELINE_ASSUMED,
     CaveatKind.BASELINE_PINNED,
+    CaveatKind.STEPS_UNMARKED,
     CaveatKind.EXTRAPOLATED,
     CaveatKind.NO_UNCERTAINTY,
     CaveatKind.FOREIGN_CONTROL,
     CaveatKind.OTHER_PROCESS_ON_GPU,
     CaveatKind.MEMORY_LOCK_SLOWS,
+    CaveatKind.MEMORY_CLOCK_MOVED,
+    CaveatKind.OVER_CURRENT,
     CaveatKind.COUNTER_DISAGREES,
     CaveatKind.ENERGY_FROM_POWER,
     CaveatKind.COUNTER_TOO_COARSE,
@@ -139,6 +147,8 @@ _GRAVEST_FIRST = (
     CaveatKind.PERSISTENCE_OFF,
     CaveatKind.CLOCK_NOT_HELD,
     CaveatKind.POWER_CAPPED,
+    CaveatKind.TPCS_GATED,
+    CaveatKind.POWER_MODE_CAPS,
     CaveatKind.RECORDING_REPLAYED,
     CaveatKind.UNCALIBRATED,
     CaveatKind.SIMULATED_DEVICE,
@@ -209,6 +219,10 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
         "How long GPUs exchange data hangs on the link between them, which nobody measured.",
         "Give the link's bandwidth, or import a profile of the job on its GPUs.",
     ),
+    CaveatKind.MEMORY_CLOCK_MOVED: (
+        "Time and energy at one GPU clock differ from one memory clock to the next.",
+        "Lock the memory clock, or compare only runs that saw the same one.",
+    ),
     CaveatKind.MEMORY_EXCEEDED: (
         "What does not fit into memory does not run there, whatever its clocks.",
         "Choose a GPU with more memory, a smaller batch, recomputation, or more GPUs.",
@@ -245,6 +259,10 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
         "Some windows lay far from the rest; medians were used.",
         "Look for another load on the machine.",
     ),
+    CaveatKind.OVER_CURRENT: (
+        "The supply drew too much or sagged, and the board slows itself down when it does.",
+        "Look at the supply and its cable, or at what else hangs on it.",
+    ),
     CaveatKind.PERSISTENCE_OFF: (
         "The driver unloads when its last user leaves, and forgets limits then.",
         "Switch persistence mode on: nvidia-smi -pm 1.",
@@ -252,6 +270,10 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     CaveatKind.POWER_CAPPED: (
         "The power limit lowered the clock, so the clock asked for is not the clock run.",
         "Nothing to mend: that is what this setting does on this board.",
+    ),
+    CaveatKind.POWER_MODE_CAPS: (
+        "The power mode holds clocks down, so another mode's figures do not hold here.",
+        "Compare only within this mode; nvpmodel -q says which it is.",
     ),
     CaveatKind.PREDICTION_MISSED: (
         "The device does not take what the plan's arithmetic says, so its saving may not be there.",
@@ -273,6 +295,10 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
         "The figures come from a physics model, not from hardware.",
         "Repeat the run on the GPU in question.",
     ),
+    CaveatKind.STEPS_UNMARKED: (
+        "The whole command was counted, with loading and evaluation beside the training steps.",
+        "Mark the steps: joulewise.integrations.transformers_callback, or a line per step.",
+    ),
     CaveatKind.STREAMS_MERGED: (
         "Kernels that ran at the same time share one clock, so they are planned as one.",
         "Nothing to mend: a region is measured and set as a whole.",
@@ -280,6 +306,10 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
     CaveatKind.THERMALLY_THROTTLED: (
         "Heat lowered the clock, so the cell says more about the cooling than the setting.",
         "Improve cooling or lower the power limit.",
+    ),
+    CaveatKind.TPCS_GATED: (
+        "The power mode switches part of the GPU off, so its curve is another one than in full.",
+        "Measure in the power mode that will be used; a change of mask needs a reboot.",
     ),
     CaveatKind.TRACED_ELSEWHERE: (
         "Time and saving are those of the device named here, not of the job that was traced.",

@@ -47,6 +47,19 @@ class GpuActivity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RailPower:
+    """Power on one supply rail of a module, named as the board labels it.
+
+    `is_counted` says whether it is part of the module's power: a rail that feeds another one,
+    or is fed by one that is counted, is not, so that nothing is counted twice.
+    """
+
+    rail: str
+    power_w: float
+    is_counted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
     """One reading of one GPU, taken at once.
 
@@ -72,6 +85,12 @@ class GpuSample:
     """The power limit in force, whoever set it."""
     event_reasons: frozenset[EventReason] | None = None
     activity: GpuActivity | None = None
+    busy_ratio: float | None = None
+    """Share of a recent time in which the GPU ran anything, as the driver says."""
+    rails: tuple[RailPower, ...] = ()
+    """Where a module tells of its rails: `power_w` is the sum of those that are counted."""
+    over_current_count: int | None = None
+    """Times that a supply drew more than it may, since some start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,14 +61,31 @@ class PowerLimitRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FoundSetting:
+    """One setting of a device that is a file: which knob it belongs to, and what it read.
+
+    `knob` is named as in OperatingPoint, `path` is the file as this process sees it, and `text`
+    what it said, without its last line break. Frequencies stay as the device lists them: a label
+    in MHz is not always all of it.
+    """
+
+    knob: str
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KnobState:
     """What can be read back of the knobs: how a device was found, and is left.
 
-    Clock locks have no read-back on NVIDIA GPUs, so they are given back to the driver; a power
-    limit is put back to what it was. `None`: the device has no such knob.
+    Clock locks have no read-back on NVIDIA's discrete GPUs, so they are given back to the driver;
+    a power limit is put back to what it was. `None`: the device has no such knob. `settings` are
+    the files that set clocks, in the order in which they are to be put back; empty where clocks
+    cannot be read back.
     """
 
     power_limit_w: float | None = None
+    settings: tuple[FoundSetting, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

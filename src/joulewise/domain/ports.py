@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from joulewise.domain.board_state import BoardState
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.measurement import GpuSample, IterationTiming, LoopTiming
 from joulewise.domain.plan import PlannedLaunch, PlannedRequest
@@ -116,6 +117,20 @@ class FoundKeeper(Protocol):
 
     def forget_found(self) -> None:
         """It is set for us no more."""
+        ...
+
+
+@runtime_checkable
+class ReadBackGpu(Protocol):
+    """A device whose clock settings can all be read back, so that they are put back as found.
+
+    Its `knob_state` has `settings`. *Auto* is what was found there, whoever set it: a baseline
+    is one of the stock state only where `board_state` says so. Given `Touched` without what was
+    found, `reset` puts those knobs into the stock state.
+    """
+
+    def board_state(self) -> BoardState:
+        """How the board is set right now. Raises DeviceLost."""
         ...
 
 
