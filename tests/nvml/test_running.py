@@ -283,11 +283,11 @@ def test_without_a_device_the_gpus_that_cuda_programs_see_are_measured(
     make_driver: DriverMaker,
 ) -> None:
     make_driver(device_count=3, is_virtual_time=False)
-    uuids = [gpu.uuid for gpu in open_visible((), {})]
+    uuids = [gpu.identity.uuid for gpu in open_visible((), {})]
 
     def seen(visible: str, order: str = "") -> list[str]:
         environment = {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": order}
-        return [gpu.uuid for gpu in open_visible((), environment)]
+        return [gpu.identity.uuid for gpu in open_visible((), environment)]
 
     assert 3 == len(uuids)
     # Equal models are in the order of their addresses for CUDA, too.

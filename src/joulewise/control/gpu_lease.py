@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from joulewise.control.found_settings import found_before
 from joulewise.control.guard_port import Guard
 from joulewise.control.holder import mark_of
 from joulewise.control.journal import (
@@ -28,8 +29,8 @@ from joulewise.control.journal import (
 from joulewise.control.lock import FileLock
 from joulewise.domain.control import Holder
 from joulewise.domain.errors import DeviceError, NotPermitted
-from joulewise.domain.points import CLOCK_KNOBS, OperatingPoint, Touched
-from joulewise.domain.ports import AskedKeeper, Gpu
+from joulewise.domain.points import CLOCK_KNOBS, FoundSetting, OperatingPoint, Touched
+from joulewise.domain.ports import AskedKeeper, Gpu, ReadBackGpu
 
 _NOTHING = Touched(knobs=frozenset())
 
@@ -66,6 +67,8 @@ class GpuLease:
         self._touched = _NOTHING
         self._asked: OperatingPoint | None = None
         self._requested: OperatingPoint | None = None
+        # As they read since, where clocks are files: what reads otherwise is somebody else's.
+        self._settings_set: tuple[FoundSetting, ...] | None = None
         self._yielded: frozenset[str] = frozenset()
         self._is_limit_ours = False
         # The one asked for last, and what may be set besides since the device failed.
@@ -237,9 +240,10 @@ class GpuLease:
         They cannot be read, so they cannot be put back either. An account that may set nothing
         goes on, and so does whoever meets another refusal: what holds the clocks down shows in
         the windows. The memory clock is freed only where it may be set, and a GPU that no other
-        process reaches has no such locks.
+        process reaches has no such locks. Where clocks are read back, how they were found is
+        told instead, and nothing is freed that is to be put back as found.
         """
-        if self._gpu.identity.is_in_process:
+        if self._gpu.identity.is_in_process or isinstance(self._gpu, ReadBackGpu):
             return
         memory = ("mem_clock_mhz",) if self._gpu.clock_grid().mem_clocks_mhz else ()
         free = frozenset(("sm_clock_mhz", *memory)) - knobs_of(point)
@@ -257,14 +261,18 @@ class GpuLease:
 
     def _touched_with(self, point: OperatingPoint) -> Touched:
         """What is touched once this point is asked for."""
-        known = self._touched
+        known, knobs = self._touched, knobs_of(point)
         found, asked_w = known.found, known.asked_limits_w or ()
+        if knobs - known.knobs and isinstance(self._gpu, ReadBackGpu):
+            found = found_before(found, self._gpu.knob_state(), known.knobs)
         if point.power_limit_w is not None:
             # Given back to the driver, it may have been set by somebody else since.
-            found = found if self._is_limit_ours else self._gpu.knob_state()
+            now = None if self._is_limit_ours else self._gpu.knob_state()
+            settings = () if found is None else found.settings
+            found = found if now is None else replace(now, settings=settings or now.settings)
             refuse_too_many(point.power_limit_w, asked_w)
             asked_w = tuple(dict.fromkeys((*asked_w, point.power_limit_w)))
-        return Touched(knobs=known.knobs | knobs_of(point), found=found, asked_limits_w=asked_w)
+        return Touched(knobs=known.knobs | knobs, found=found, asked_limits_w=asked_w)
 
     def _request(self, point: OperatingPoint) -> None:
         """Ask the device, but for clocks that were yielded: as last asked for they stay as is."""
@@ -277,6 +285,8 @@ class GpuLease:
                 return
         self._gpu.request(point)
         self._requested = point
+        if isinstance(self._gpu, ReadBackGpu):
+            self._settings_set = self._gpu.knob_state().settings
 
     def _forget_what_was_refused(self) -> None:
         """An account that may set nothing leaves no journal that it could not undo either."""
@@ -300,7 +310,7 @@ class GpuLease:
         self._is_left_set = True
         # The device knows best what it took of what was asked for.
         self._gpu.reset(self._touched if self._yielded else None)
-        check_given_back(self._gpu, self._still_touched())
+        check_given_back(self._gpu, self._still_touched(), self._settings_set)
         self._is_left_set = False
         delete_journal(self._hold.journal)
 

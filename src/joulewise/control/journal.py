@@ -1,10 +1,11 @@
 """The journal: what a lease has touched, on disk before the device hears of it.
 
 Its existence is the message: *these knobs were touched and not yet given back*. Clock locks
-outlive the process that set them and cannot be read back, so undoing means giving every clock
-back to the driver, and only of the clocks that were touched. A power limit can be read back, so
-it is put back to what was found before the first touch, as long as it reads as one of those that
-were asked for. Doing either twice leaves the same state as doing it once.
+outlive the process that set them. Where they cannot be read back, undoing means giving every clock
+back to the driver, and only of the clocks that were touched; where they are files, each is put
+back as found. A power limit can be read back, so it is put back to what was found before the first
+touch, as long as it reads as one of those that were asked for. Doing any of it twice leaves the
+same state as doing it once.
 """
 
 from __future__ import annotations
@@ -14,14 +15,23 @@ import json
 import math
 import os
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from joulewise.control.by_hand import commands_for, knob_words, left_open_by
+from joulewise.control.found_settings import check_settings, settings_of
 from joulewise.control.holder import is_marked_alive
 from joulewise.control.state import unusable
 from joulewise.domain.errors import BusyError, DeviceError
-from joulewise.domain.points import CLOCK_KNOBS, KNOBS, KnobState, OperatingPoint, Touched
+from joulewise.domain.points import (
+    CLOCK_KNOBS,
+    KNOBS,
+    FoundSetting,
+    KnobState,
+    OperatingPoint,
+    Touched,
+)
 from joulewise.domain.ports import Gpu
 from joulewise.store.atomic import sync_folder, write_atomically
 
@@ -42,10 +52,11 @@ _MOST_LIMITS_COUNT = 1000
 class JournalEntry:
     """Which GPU was touched, by whom, and which knobs; names as in OperatingPoint.
 
-    `found` is what could be read back of the knobs before the power limit was touched; `None`:
-    it was not, or not known. `asked_limits_w` are all power limits that may have been set since;
-    `None`: an older joulewise did not tell. `author` is the process that sets clocks, and `lock`
-    the lock file that it holds, each told apart from all others: `None` where nothing tells.
+    `found` is what could be read back of the knobs before the power limit was touched, and before
+    any knob was whose settings are files; `None`: none was, or it is not known. `asked_limits_w`
+    are all power limits that may have been set since; `None`: an older joulewise did not tell.
+    `author` is the process that sets clocks, and `lock` the lock file that it holds, each told
+    apart from all others: `None` where nothing tells.
     """
 
     device: str
@@ -95,7 +106,7 @@ def write_journal(path: Path, entry: JournalEntry) -> None:
             "uuid": entry.uuid,
             "holder": entry.holder,
             "touched": list(entry.touched),
-            "found": None if entry.found is None else asdict(entry.found),
+            "found": None if entry.found is None else _found_fields(entry.found),
             "asked_limits_w": None if entry.asked_limits_w is None else list(entry.asked_limits_w),
             "author": entry.author,
             "lock": entry.lock,
@@ -197,7 +208,17 @@ def _found(fields: object) -> KnobState | None:
     if not isinstance(fields, dict):
         raise TypeError(f"{fields!r} is nothing that was found")
     limit_w = fields["power_limit_w"]
-    return KnobState() if limit_w is None else KnobState(power_limit_w=_limit_w(limit_w))
+    return KnobState(
+        power_limit_w=None if limit_w is None else _limit_w(limit_w),
+        settings=settings_of(fields.get("settings")),
+    )
+
+
+def _found_fields(found: KnobState) -> dict[str, object]:
+    """Settings are told of where there are some: to others a journal stays what it was."""
+    settings = [asdict(one) for one in found.settings]
+    limit: dict[str, object] = {"power_limit_w": found.power_limit_w}
+    return {**limit, "settings": settings} if settings else limit
 
 
 def _limits_w(listed: object) -> tuple[float, ...] | None:
@@ -237,14 +258,17 @@ def _free_name(path: Path) -> Path:
     return next((one for one in (first, *others) if not os.path.lexists(one)), first)
 
 
-def check_given_back(gpu: Gpu, left: Touched) -> None:
-    """See that the device answers, and that no power limit is left that was asked for.
+def check_given_back(gpu: Gpu, left: Touched, ours: Sequence[FoundSetting] | None = None) -> None:
+    """See that the device answers, and that nothing is left that was asked for.
 
-    There is no reading back of clock locks, so an accepted reset from a device that answers
-    afterwards is all that can be known of them without load. A limit that was never asked for
-    is somebody else's, and stays. Raises DeviceError.
+    Where clock locks cannot be read back, an accepted reset from a device that answers afterwards
+    is all that can be known of them without load; where they are files, these read as found, but
+    for what somebody else has set since (`ours` tells that, see `check_settings`). A limit that
+    was never asked for is somebody else's, and stays. Raises DeviceError.
     """
     gpu.sample()
+    if left.found is not None and left.found.settings:
+        check_settings(gpu, left.found, left.knobs, ours)
     found_w = None if left.found is None else left.found.power_limit_w
     if "power_limit_w" not in left.knobs or found_w is None:
         return
@@ -258,35 +282,21 @@ def check_given_back(gpu: Gpu, left: Touched) -> None:
     )
 
 
-# How a knob is called, and what gives it back by hand.
-_BY_HAND = {
-    "sm_clock_mhz": ("SM clock", "-rgc"),
-    "mem_clock_mhz": ("memory clock", "-rmc"),
-    "power_limit_w": ("power limit", "-pl"),
-}
-
-
 def still_set(entry: JournalEntry | None, path: Path) -> str:
     """What may still be set as a journal says, which file that is, and what to type.
 
     `None` is a journal that cannot be read. What gives back by hand stands at the end, one command
     for each knob and without a full stop, for people copy it.
     """
-    if entry is None or not entry.touched:
-        what, device, which, options = "Clocks", "a GPU", "", ["-rgc", "-rmc"]
-    else:
-        knobs = [knob for knob in KNOBS if knob in entry.touched]
-        what = ", ".join(_BY_HAND[knob][0] for knob in knobs)
-        device = entry.device_name
-        found_w = None if entry.found is None else entry.found.power_limit_w
-        limit = [] if found_w is None else [f"-pl {found_w:g}"]
-        options = [_BY_HAND[knob][1] for knob in knobs if knob != "power_limit_w"]
-        options = [*options, *(limit if "power_limit_w" in knobs else ())]
-        which = f"-i {entry.uuid} "
-    commands = " && ".join(f"nvidia-smi {which}{option}" for option in options)
+    is_told = entry is not None and bool(entry.touched)
+    what = knob_words(entry.touched if entry is not None else ())
+    device = entry.device_name if entry is not None and is_told else "a GPU"
+    commands = " && ".join(
+        commands_for(path.name, None) if entry is None else commands_for(entry.uuid, entry.left)
+    )
     by_hand = f"; by hand: {commands}" if commands else "."
     return (
-        f"{what[0].upper()}{what[1:]} of {device} may still be set, as {path} says. "
+        f"{what} of {device} may still be set, as {path} says. "
         f"joulewise restore gives back, and so does the next lease there{by_hand}"
     )
 
@@ -352,7 +362,8 @@ def damage(path: Path) -> str | None:
     kept = damaged_journal(path)
     if not os.path.lexists(kept):
         return None
-    return _left_open(
+    return left_open_by(
+        path.name,
         _what_is_wrong(kept),
         f"It is kept as {kept}: joulewise restore tells this once and puts it aside.",
     )
@@ -374,15 +385,8 @@ def tell_damage(path: Path) -> str | None:
             kept.replace(told)
         except OSError:
             return damage(path)
-    return _left_open(what, f"It is kept as {told}, and nothing looks at it any more.")
-
-
-def _left_open(what: str, kept: str) -> str:
-    return (
-        f"{what}. The clocks were given back, but a power limit may still be lowered: "
-        "nvidia-smi -q -d POWER shows it, and nvidia-smi -pl WATTS "
-        f"sets it. {kept}"
-    )
+    kept_as = f"It is kept as {told}, and nothing looks at it any more."
+    return left_open_by(path.name, what, kept_as)
 
 
 def _what_is_wrong(kept: Path) -> str:

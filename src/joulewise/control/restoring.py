@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from joulewise.control.by_hand import is_board
 from joulewise.control.holder import this_process
 from joulewise.control.journal import (
     DAMAGED_SUFFIX,
@@ -181,7 +182,8 @@ def _opened(uuid: str, entry: JournalEntry | None, open_gpu: Callable[[str], Gpu
     """The GPU that the file is named for, whatever a damaged journal says."""
     # What somebody copied or renamed counts as damaged.
     is_of_it = entry is not None and entry.uuid == uuid
-    gpu = open_gpu(entry.device if entry is not None and is_of_it else f"nvml:{uuid}")
+    usual = "jetson" if is_board(uuid) else f"nvml:{uuid}"
+    gpu = open_gpu(entry.device if entry is not None and is_of_it else usual)
     if gpu.identity.uuid != uuid:
         raise InputError(
             f"the journal of {uuid} opens {gpu.identity.uuid}",

@@ -81,6 +81,7 @@ LABELS = (
     "shape",
     "descriptor",
     "lock_descriptor",
+    "threshold",
     "pid_descriptor",
 )
 

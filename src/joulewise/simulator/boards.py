@@ -20,11 +20,13 @@ class BoardSpec:
     """What belongs to the board and not to the chip's steady state.
 
     A requested point takes effect `transition_lag_s` later; work goes on meanwhile.
+    `rail_period_s` is how long a reading of a module's rail monitor stands; `None`: no rails.
     """
 
     thermal: ThermalSpec
     sensors: SensorSpec
     transition_lag_s: float
+    rail_period_s: float | None = None
 
 
 _BOARDS = {
@@ -47,6 +49,32 @@ _BOARDS = {
         thermal=ThermalSpec(resistance_c_per_w=0.1, leakage_w_per_c=0.25, slowdown_temp_c=90.0),
         sensors=SensorSpec(energy_period_s=0.02, power_window_s=1.0),
         transition_lag_s=0.01,
+    ),
+    # Modules: on an Orin Nano Super a new GPU clock is in force after 5 to 6 ms, a third of all
+    # tegrastats lines 100 ms apart repeat every rail (dankang21/jetson-latency-lab), and idle at
+    # 5.6 W and 47 °C went with 52 °C at 13 W. Heat sinks of developer kits differ: assumed.
+    "agx-orin": BoardSpec(
+        thermal=ThermalSpec(
+            resistance_c_per_w=0.7,
+            time_constant_s=30.0,
+            leakage_w_per_c=0.03,
+            slowdown_temp_c=95.0,
+        ),
+        sensors=SensorSpec(energy_period_s=0.1, power_window_s=0.15),
+        transition_lag_s=0.0055,
+        rail_period_s=0.15,
+    ),
+    "orin-nano-super": BoardSpec(
+        thermal=ThermalSpec(
+            ambient_c=35.0,
+            resistance_c_per_w=1.5,
+            time_constant_s=30.0,
+            leakage_w_per_c=0.02,
+            slowdown_temp_c=95.0,
+        ),
+        sensors=SensorSpec(energy_period_s=0.1, power_window_s=0.15),
+        transition_lag_s=0.0055,
+        rail_period_s=0.15,
     ),
 }
 

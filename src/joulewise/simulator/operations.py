@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from joulewise.domain.errors import InputError
+from joulewise.domain.errors import InputError, NotSupported
+from joulewise.domain.measurement import RailPower
 from joulewise.domain.points import ClockGrid, OperatingPoint, PowerLimitRange
 from joulewise.domain.workload import KernelKind, KernelWork
-from joulewise.simulator.physics import SteadyTable, idle_power_w, steady_state
+from joulewise.simulator.load_governor import GovernedState, governed_state
+from joulewise.simulator.physics import idle_power_w
+from joulewise.simulator.rails import rail_powers
 from joulewise.simulator.spec import GpuSpec
 
 # A held clock may lie a rounding error below the listed one.
@@ -25,6 +28,7 @@ class Operation:
     `None` where it cannot tell. `is_power_known` is false where a recording says nothing of
     the power; `power_w` is then 0 and no meter shows it. `temp_c` is a recorded temperature.
     `is_host_time` says that the host times it and noise of the GPU does not: a gap.
+    `busy_ratio` is the share of time in which the GPU runs anything; `rails` are a module's.
     """
 
     time_s: float
@@ -36,6 +40,8 @@ class Operation:
     is_power_known: bool = True
     temp_c: float | None = None
     is_host_time: bool = False
+    busy_ratio: float | None = None
+    rails: tuple[RailPower, ...] = ()
 
 
 class OperationTable(Protocol):
@@ -85,12 +91,14 @@ class Operations:
         if len(self._rows) < len(self.kernels):
             twice = next(k for k in self._rows if self.kernels.count(k) > 1)
             raise InputError(f"the kernel {twice!r} has more than one work", field="kernel")
-        self._tables: dict[OperatingPoint, SteadyTable] = {}
+        self._tables: dict[OperatingPoint, GovernedState] = {}
         self._cells: dict[tuple[str, OperatingPoint], Operation] = {}
         self._idle: dict[OperatingPoint, Operation] = {}
 
     def grid(self) -> ClockGrid:
-        """Clocks that the preset lists, and its power limits."""
+        """Clocks that the preset lists, and its power limits, where those can be set."""
+        if not self.spec.has_power_limit:
+            return self.spec.grid
         limits = PowerLimitRange(
             least_w=self.spec.least_power_limit_w, found_w=self.spec.default_power_limit_w
         )
@@ -98,6 +106,12 @@ class Operations:
 
     def check_point(self, point: OperatingPoint) -> None:
         """Raise NotSupported for a clock that is not listed or a limit out of range."""
+        if point.power_limit_w is not None and not self.spec.has_power_limit:
+            raise NotSupported(
+                f"{self.spec.name} has no power limit that can be set",
+                field="power_limit_w",
+                hint="Leave the power limit out and set clocks alone.",
+            )
         self.spec.check_point(point)
 
     def check_kernel(self, kernel: str) -> None:
@@ -138,11 +152,11 @@ class Operations:
         return operation
 
     def _operation(self, kernel: str, point: OperatingPoint) -> Operation:
-        table = self._tables.get(point)
-        if table is None:
-            table = steady_state(self.spec, self._works, [point])
-            self._tables[point] = table
-        row = self._rows[kernel]
+        state = self._tables.get(point)
+        if state is None:
+            state = governed_state(self.spec, self._works, [point])
+            self._tables[point] = state
+        row, table, parts = self._rows[kernel], state.table, state.parts
         return Operation(
             time_s=float(table.time_s[row, 0]),
             power_w=float(table.power_w[row, 0]),
@@ -150,6 +164,13 @@ class Operations:
             mem_clock_mhz=point.mem_clock_mhz or self.spec.grid.mem_clocks_mhz[-1],
             is_power_capped=bool(table.is_power_capped[row, 0]),
             is_host_time=self._works[row].kind is KernelKind.GAP,
+            busy_ratio=float(parts.busy_ratio[row, 0]),
+            rails=rail_powers(
+                self.spec,
+                core_w=float(parts.core_w[row, 0]),
+                memory_w=float(parts.memory_w[row, 0]),
+                host_w=float(parts.host_w[row, 0]),
+            ),
         )
 
     def _idle_operation(self, point: OperatingPoint) -> Operation:
@@ -158,12 +179,20 @@ class Operations:
         state = next(s for s in self.spec.memory_states if s.mem_clock_mhz == mem_clock_mhz)
         wanted_mhz = point.sm_clock_mhz or grid.sm_clocks_mhz[0]
         held_mhz = min(wanted_mhz, state.sm_clock_ceiling_mhz or wanted_mhz)
+        power_w = idle_power_w(self.spec, point)
         return Operation(
             time_s=0.0,
-            power_w=idle_power_w(self.spec, point),
+            power_w=power_w,
             sm_clock_mhz=self._listed_sm_clock_mhz(min(held_mhz, self.spec.sm_clock_max_mhz)),
             mem_clock_mhz=mem_clock_mhz,
             is_power_capped=False,
+            busy_ratio=0.0,
+            rails=rail_powers(
+                self.spec,
+                core_w=power_w - self.spec.base_w - state.standby_w,
+                memory_w=state.standby_w,
+                host_w=0.0,
+            ),
         )
 
     def _listed_sm_clock_mhz(self, clock_mhz: float) -> int:

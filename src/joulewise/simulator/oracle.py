@@ -14,7 +14,7 @@ from joulewise.domain.plan import PlannedLaunch
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.workload import KernelWork
 from joulewise.simulator.device_string import parse_device
-from joulewise.simulator.physics import steady_state
+from joulewise.simulator.load_governor import governed_state
 from joulewise.simulator.presets import preset
 from joulewise.simulator.spec import GpuSpec
 
@@ -39,7 +39,7 @@ class Oracle:
 
         Raises NotSupported for a point that the device does not take.
         """
-        steady = steady_state(self.spec, self._works, points)
+        steady = governed_state(self.spec, self._works, points).table
         return steady.time_s, steady.energy_j
 
     def true_iteration(self, launches: Sequence[PlannedLaunch]) -> tuple[float, float]:

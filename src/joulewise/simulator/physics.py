@@ -7,7 +7,7 @@ The model (clocks in GHz inside this module):
   for caches and interconnect too. What only waits is no kernel, and nobody launches it: `t = w`;
 * voltage above its floor: `V = 1 + v1 x + v2 x^2`, x = softplus(f - knee); while the memory
   clock is left to the driver, a second ramp adds to it;
-* power: `P = base + standby + c V^2 f + (C a V^2 + e b)/t`;
+* power: `P = base + standby + c V^2 f + (C a V^2 + e b + h w)/t`, the host's h w on modules only;
 * clock: a set clock is a maximum; a regulator lowers it until P keeps the set-point, which is
   another one in the auto than in the locked memory state.
 
@@ -57,6 +57,21 @@ class SteadyTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SteadyParts:
+    """What a steady state consists of; every array has the shape (K, P).
+
+    `busy_ratio` is the share of time that the GPU would need without the wait. Powers are of
+    the GPU (clock tree and cores), of memory (standby and traffic) and of the host; with
+    `GpuSpec.base_w` they sum to the board power.
+    """
+
+    busy_ratio: FloatArray
+    core_w: FloatArray
+    memory_w: FloatArray
+    host_w: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KernelLoad:
     """Kernel works as one device feels them; arrays of shape (K,).
 
@@ -87,6 +102,7 @@ class _Cells:
     exponent: FloatArray
     core_j: FloatArray
     memory_j: FloatArray
+    host_j: FloatArray
     auto: FloatArray
     fixed_w: FloatArray
     set_point_w: FloatArray
@@ -101,6 +117,7 @@ class _Cells:
             exponent=self.exponent[chosen],
             core_j=self.core_j[chosen],
             memory_j=self.memory_j[chosen],
+            host_j=self.host_j[chosen],
             auto=self.auto[chosen],
             fixed_w=self.fixed_w[chosen],
             set_point_w=self.set_point_w[chosen],
@@ -171,6 +188,30 @@ def steady_state_of_load(
         sm_clock_held_mhz=held,
         is_power_capped=capped.reshape(shape)[:, columns],
         is_clock_not_held=np.broadcast_to(not_held, held.shape).copy(),
+    )
+
+
+def steady_parts(
+    spec: GpuSpec, load: KernelLoad, points: Sequence[OperatingPoint], table: SteadyTable
+) -> SteadyParts:
+    """What the time and the power of this steady state consist of.
+
+    Raises NotSupported as `steady_state` does.
+    """
+    conditions = point_conditions(spec, points)
+    cells = _cells(spec, load, conditions, 0.0)
+    clock = table.sm_clock_held_mhz.ravel() / _MHZ_PER_GHZ
+    work_s, _ = _overlapped(cells.cycles / clock, cells.traffic_s, cells.exponent)
+    voltage, _ = _voltage(spec, clock, cells.auto)
+    time_s, shape = table.time_s.ravel(), table.time_s.shape
+    square = voltage**2
+    core_w = spec.clock_tree_w_per_ghz * square * clock + cells.core_j * square / time_s
+    memory_w = cells.fixed_w - spec.base_w + cells.memory_j / time_s
+    return SteadyParts(
+        busy_ratio=((work_s + cells.launch_s) / time_s).reshape(shape),
+        core_w=core_w.reshape(shape),
+        memory_w=memory_w.reshape(shape),
+        host_w=(cells.host_j / time_s).reshape(shape),
     )
 
 
@@ -264,6 +305,7 @@ def _cells(spec: GpuSpec, load: KernelLoad, conditions: FloatArray, leakage_w: f
         exponent=by_kernel(load.overlap_exponent_ratio),
         core_j=by_kernel(load.core_j),
         memory_j=(load.memory_j[:, None] * energy).ravel(),
+        host_j=by_kernel(spec.host_w * load.wait_s),
         auto=by_point(auto),
         fixed_w=by_point(fixed_w + leakage_w),
         set_point_w=(load.set_point_ratio[:, None] * set_point_w).ravel(),
@@ -313,7 +355,7 @@ def _evaluate(
     voltage, voltage_slope = _voltage(spec, clock, cells.auto)
     square, square_slope = voltage**2, 2.0 * voltage * voltage_slope
     tree = spec.clock_tree_w_per_ghz
-    work_w = (cells.core_j * square + cells.memory_j) / whole_s
+    work_w = (cells.core_j * square + cells.memory_j + cells.host_j) / whole_s
     power_w = cells.fixed_w + tree * square * clock + work_w
     slope = (
         tree * (square_slope * clock + square)

@@ -15,6 +15,8 @@ _FILES = {
     "a100-sxm": "a100_sxm.json",
     "h100-sxm": "h100_sxm.json",
     "rtx4090": "rtx4090.json",
+    "agx-orin": "agx_orin.json",
+    "orin-nano-super": "orin_nano_super.json",
 }
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from joulewise.domain.errors import NotSupported
 from joulewise.domain.points import ClockGrid, OperatingPoint
 from joulewise.domain.workload import Dtype, KernelKind
+
+# Files keep seven digits of each number.
+_RAIL_TOLERANCE_RATIO = 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +43,38 @@ class PeakRate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RailSpec:
+    """What one supply rail of a module carries of its power.
+
+    `base_w` is its part of what is drawn whatever runs. The shares are of the power of the GPU
+    (clock tree and cores), of memory (standby and traffic) and of the host. Over the rails that
+    are counted the bases sum to `GpuSpec.base_w` and every share to 1.
+    """
+
+    rail: str
+    is_counted: bool
+    base_w: float
+    core_ratio: float
+    memory_ratio: float
+    host_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadGovernorSpec:
+    """A driver that picks the SM clock by load: the lowest that is busy for no more than this."""
+
+    name: str
+    busy_target_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpec:
     """One kind of GPU: its lists, and the physics of `joulewise.simulator.physics`.
 
     `memory_states` holds one entry per listed memory clock, ascending. Voltage is relative to
     its floor (1 = the floor). Set-points are the board powers that the regulator holds when
-    the power limit stands at `default_power_limit_w`; they lie below it.
+    the power limit stands at `default_power_limit_w`; they lie below it. A module with `rails`
+    tells of each of them, and its power is the sum of those that are counted.
     """
 
     name: str
@@ -77,6 +107,15 @@ class GpuSpec:
     default_power_limit_w: float
     least_power_limit_w: float
 
+    has_energy_counter: bool = True
+    has_power_limit: bool = True
+    """Whether the power limit may be set."""
+    host_w: float = 0.0
+    """Power of the host while it dispatches, on a module that feeds both."""
+    rails: tuple[RailSpec, ...] = ()
+    load_governor: LoadGovernorSpec | None = None
+    """`None`: an SM clock that is left to the driver is the highest that the power allows."""
+
     def __post_init__(self) -> None:
         """Check that lists and states belong together."""
         states = tuple(state.mem_clock_mhz for state in self.memory_states)
@@ -85,6 +124,21 @@ class GpuSpec:
         for clocks in (self.grid.sm_clocks_mhz, states):
             if not clocks or list(clocks) != sorted(set(clocks)):
                 raise ValueError(f"clocks must ascend without repeats, got {clocks}")
+        if self.rails:
+            self._check_rails()
+
+    def _check_rails(self) -> None:
+        """Refuse rails that do not count the whole module, and count it once."""
+        counted = [one for one in self.rails if one.is_counted]
+        sums = (
+            ("base", math.fsum(one.base_w for one in counted), self.base_w),
+            ("share of the GPU", math.fsum(one.core_ratio for one in counted), 1.0),
+            ("share of memory", math.fsum(one.memory_ratio for one in counted), 1.0),
+            ("share of the host", math.fsum(one.host_ratio for one in counted), 1.0),
+        )
+        for what, found, wanted in sums:
+            if not math.isclose(found, wanted, rel_tol=_RAIL_TOLERANCE_RATIO):
+                raise ValueError(f"the {what} of the counted rails is {found:g}, not {wanted:g}")
 
     def overlap_exponent_ratio(self, kind: KernelKind) -> float:
         """How sharply the slower of computing and memory traffic sets the time."""

@@ -18,6 +18,7 @@ from joulewise.domain.plan import Plan, Verification
 from joulewise.domain.transition import TransitionModel
 from joulewise.store import sweep_csv
 from joulewise.store.atomic import write_atomically
+from joulewise.store.clock_curves import ClockCurves
 from joulewise.store.json_files import SCHEMA_VERSION
 from joulewise.store.sweep_parquet import SweepHeader
 from joulewise.store.wire import document_type
@@ -75,6 +76,7 @@ def json_schemas() -> dict[str, Schema]:
         "verification": msgspec.json.schema(document_type(Verification, SCHEMA_VERSION)),
         "pipeline": msgspec.json.schema(document_type(PipelinePlan, SCHEMA_VERSION)),
         "transition": msgspec.json.schema(document_type(TransitionModel, SCHEMA_VERSION)),
+        "curves": msgspec.json.schema(document_type(ClockCurves, SCHEMA_VERSION)),
         "workload": _workload(),
         "result": _result(),
     }

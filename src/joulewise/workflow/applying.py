@@ -10,7 +10,7 @@ from pathlib import Path
 
 from joulewise.control.holder import this_process
 from joulewise.control.lease import GpuLease
-from joulewise.device.nvml_gpu import NvmlGpu
+from joulewise.device.jetson_string import is_jetson
 from joulewise.device.nvml_string import VISIBLE_VARIABLE, is_nvml, visible_selectors
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.clock_judgement import is_other_limit
@@ -24,7 +24,7 @@ from joulewise.store.documents import read_plan
 from joulewise.workflow.command import Command
 from joulewise.workflow.daemon_lease import DaemonLease
 from joulewise.workflow.devices import AskedPowerLimit, chosen_clocks, chosen_power_limits_w
-from joulewise.workflow.hardware import open_hardware, open_visible
+from joulewise.workflow.hardware import open_hardware, open_visible, usual_device
 from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.point_watch import Notice, PointWatch
 from joulewise.workflow.preparing import leaves_memory_clock
@@ -217,9 +217,9 @@ def _read(file: Path) -> Plan:
     return read_plan(file)
 
 
-def _gpu_of_plan(plan: Plan, point: OperatingPoint, environment: Mapping[str, str]) -> NvmlGpu:
+def _gpu_of_plan(plan: Plan, point: OperatingPoint, environment: Mapping[str, str]) -> Gpu:
     """The GPU that a plan was made on, where it is here; else the only one."""
-    if is_nvml(plan.device):
+    if is_nvml(plan.device) or is_jetson(plan.device):
         try:
             return open_hardware(plan.device)
         except InputError:
@@ -231,10 +231,11 @@ def _gpu_of_plan(plan: Plan, point: OperatingPoint, environment: Mapping[str, st
 
 def _only_device(environment: Mapping[str, str]) -> str:
     """The only GPU that CUDA programs see here, and the only one of all where that says nothing."""
-    if VISIBLE_VARIABLE not in environment:
-        return "nvml"
+    usual = usual_device(environment)
+    if VISIBLE_VARIABLE not in environment or is_jetson(usual):
+        return usual
     visible = open_visible((), environment)
-    return f"nvml:{visible[0].uuid}" if len(visible) == 1 else "nvml"
+    return f"nvml:{visible[0].identity.uuid}" if len(visible) == 1 else usual
 
 
 def _refuse_hidden(gpu: Gpu, environment: Mapping[str, str]) -> None:
@@ -247,7 +248,7 @@ def _refuse_hidden(gpu: Gpu, environment: Mapping[str, str]) -> None:
     except JoulewiseError:
         # Which GPUs that means is told nowhere.
         return
-    if gpu.identity.uuid not in {one.uuid for one in visible}:
+    if gpu.identity.uuid not in {one.identity.uuid for one in visible}:
         raise InputError(
             f"{VISIBLE_VARIABLE}={text} hides {gpu.identity.name} ({gpu.identity.uuid}) from the "
             "command",

@@ -1,4 +1,4 @@
-"""The guard process of leases on NVIDIA GPUs, as a program of its own.
+"""The guard process of leases on GPUs, as a program of its own.
 
 `workflow.leasing` starts it. It imports little, for it has to be there fast and stays small.
 """
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from joulewise.control.guard_loop import run_guard
+from joulewise.device.jetson_string import is_jetson
 from joulewise.device.nvml import use_library
 from joulewise.device.nvml_gpu import open_nvml
 from joulewise.domain.ports import Gpu
@@ -24,6 +25,12 @@ def main() -> None:
         library, arguments = Path(arguments[1]), arguments[2:]
 
     def open_gpu(device: str) -> Gpu:
+        if is_jetson(device):
+            from joulewise.device.jetson_gpu import (  # noqa: PLC0415 - only on such a board
+                open_jetson,
+            )
+
+            return open_jetson(device)
         if library is not None:
             use_library(library)
         return open_nvml(device)

@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs that a command may use: hardware, or the fake driver's in real time."""
+"""The GPUs that a command may use: hardware, or simulated ones that live in real time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from joulewise.control.remote import reach
+from joulewise.device.jetson_string import PREFIX as BOARD
+from joulewise.device.jetson_string import is_jetson
 from joulewise.device.nvml_discovery import FoundGpu, gpu_count, seen_gpus
 from joulewise.device.nvml_gpu import NvmlGpu, open_nvml
 from joulewise.device.nvml_string import (
@@ -18,23 +20,35 @@ from joulewise.device.nvml_string import (
 )
 from joulewise.device.real_time import MonotonicTimer
 from joulewise.domain.errors import DeviceError, InputError, JoulewiseError, NotSupported
+from joulewise.domain.ports import Gpu
 from joulewise.simulator.device_string import is_recorded
 from joulewise.simulator.fake_driver import loaded_driver
 from joulewise.simulator.virtual import is_virtual
 from joulewise.workflow.devices import doubts_of_fake
 from joulewise.workflow.doctor import examine
+from joulewise.workflow.jetson_boards import (
+    is_board_here,
+    is_integrated,
+    open_board,
+    refuse_integrated,
+)
+from joulewise.workflow.jetson_time import refuse_standing_time
 from joulewise.workflow.leasing import socket_path
 
 
-def open_hardware(device: str) -> NvmlGpu:
-    """Open an NVIDIA GPU that a command of the user's could run on.
+def open_hardware(device: str) -> Gpu:
+    """Open a GPU that a command of the user's could run on.
 
     Raises:
         InputError: a virtual device or a recording, on which no command runs; no device; or no
             GPU or more than one that fits.
-        NotSupported: there is no NVIDIA GPU here, or the fake driver's time is virtual.
+        NotSupported: there is no such GPU here, NVML is asked for the GPU of a Jetson, or the
+            time of a fake driver or board stands still.
         DeviceError: the GPU does not answer.
     """
+    if is_jetson(device):
+        refuse_standing_time(device)
+        return open_board(device)
     _refuse_others(device)
     driver = loaded_driver()
     if driver is None:
@@ -51,10 +65,11 @@ def open_hardware(device: str) -> NvmlGpu:
 
 def open_visible(
     devices: Sequence[str] = (), environment: Mapping[str, str] | None = None
-) -> tuple[NvmlGpu, ...]:
+) -> tuple[Gpu, ...]:
     """The GPUs named, each once; where none is named, those that CUDA programs see here.
 
-    That is what CUDA_VISIBLE_DEVICES names, and every GPU where it is not set.
+    That is what CUDA_VISIBLE_DEVICES names, and every GPU where it is not set; on a Jetson the
+    board's own, of which NVML tells nothing.
 
     Raises:
         InputError: a device that is none, or CUDA_VISIBLE_DEVICES hides all GPUs, or numbers
@@ -63,12 +78,36 @@ def open_visible(
         DeviceError: a GPU does not answer.
     """
     environment = os.environ if environment is None else environment
-    named = tuple(devices) or tuple(f"nvml:{selector}" for selector in _visible(environment))
-    opened: dict[str, NvmlGpu] = {}
-    for device in named:
+    opened: dict[str, Gpu] = {}
+    for device in tuple(devices) or _visible_devices(environment):
         gpu = open_hardware(device)
-        opened.setdefault(gpu.uuid, gpu)
+        opened.setdefault(gpu.identity.uuid, gpu)
     return tuple(opened.values())
+
+
+def usual_device(environment: Mapping[str, str]) -> str:
+    """The device where nobody names one: the board that this machine is, else the only GPU."""
+    return BOARD if _is_board_alone(environment) else "nvml"
+
+
+def _visible_devices(environment: Mapping[str, str]) -> tuple[str, ...]:
+    text = environment.get(VISIBLE_VARIABLE)
+    is_hidden = text is not None and not visible_selectors(text)
+    if not is_hidden and _is_board_alone(environment):
+        return (BOARD,)
+    return tuple(f"nvml:{selector}" for selector in _visible(environment))
+
+
+def _is_board_alone(environment: Mapping[str, str]) -> bool:
+    """Whether this is a Jetson without a GPU of its own that NVML tells of."""
+    if not is_board_here(environment):
+        return False
+    try:
+        pause = MonotonicTimer().sleep
+        found, hidden = seen_gpus(gpu_count(pause), pause)
+    except DeviceError:
+        return True
+    return not hidden and all(is_integrated(gpu.name) for gpu in found)
 
 
 def no_gpu_here() -> NotSupported | None:
@@ -103,12 +142,19 @@ def _answers(socket: Path) -> bool:
 def _opened(device: str) -> NvmlGpu:
     """The GPU, or what the doctor says where there is none at all."""
     try:
-        return open_nvml(device)
+        gpu = open_nvml(device)
+        refuse_integrated(gpu.identity.name)
     except DeviceError:
+        if is_board_here():
+            raise NotSupported(
+                f"this is a Jetson board, of whose GPU NVML tells nothing ({device})",
+                hint="Say --device jetson, which reads and sets the files of the board.",
+            ) from None
         absent = no_gpu_here()
         if absent is not None:
             raise absent from None
         raise
+    return gpu
 
 
 def _refuse_others(device: str) -> None:
@@ -116,14 +162,14 @@ def _refuse_others(device: str) -> None:
         raise InputError(
             f"no command runs on {device.partition(',')[0]}, which lives within joulewise alone",
             field="device",
-            hint="Name an NVIDIA GPU (nvml:0; joulewise devices lists them), or use joulewise "
+            hint="Name a GPU (nvml:0 or jetson; joulewise devices lists them), or use joulewise "
             "measure, plan and replay, which run workloads on virtual devices.",
         )
     if not is_nvml(device):
         raise InputError(
             f"{device!r} is no device",
             field="device",
-            hint="Name an NVIDIA GPU, as in nvml:0; joulewise devices lists them.",
+            hint="Name a GPU, as in nvml:0 or jetson; joulewise devices lists them.",
         )
 
 

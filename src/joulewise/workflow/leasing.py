@@ -13,12 +13,14 @@ from pathlib import Path
 from joulewise.control.daemon_socket import DEFAULT_SOCKET_PATH, connected_socket
 from joulewise.control.guard import Guard, GuardProcess
 from joulewise.control.lease import hold
+from joulewise.device.jetson_string import is_jetson
 from joulewise.device.nvml import loaded_library
 from joulewise.device.nvml_string import is_nvml
 from joulewise.domain.control import Holder
 from joulewise.domain.ports import Gpu, GpuIdentity, Lease
 from joulewise.simulator.fake_driver import loaded_driver
 from joulewise.workflow.daemon_lease import DaemonLease
+from joulewise.workflow.jetson_time import passes_time
 
 SOCKET_VARIABLE = "JOULEWISE_SOCKET"
 _OFF = "off"
@@ -37,7 +39,8 @@ def lease_on(gpu: Gpu, holder: Holder | None = None) -> AbstractContextManager[L
     A GPU that ends with this process, or lives in virtual time, is held by itself. Any other is
     leased from joulewised where that answers; where it does not, this process holds it, and a
     guard process gives its clocks back should it be killed. Only where nobody listens is
-    joulewised passed over: else two would set the clocks of one GPU.
+    joulewised passed over: else two would set the clocks of one GPU. It knows of no Jetson, so
+    that one is held by whoever sets it; lock and journal lie where joulewised has its own.
 
     `holder` is how others are told who holds it: `None` is this process, and joulewised takes
     nothing but the name of the program from it.
@@ -52,7 +55,7 @@ def lease_on(gpu: Gpu, holder: Holder | None = None) -> AbstractContextManager[L
 
 @contextmanager
 def _leased_or_held(gpu: Gpu, holder: Holder | None) -> Iterator[Lease]:
-    path = socket_path()
+    path = None if is_jetson(gpu.identity.spec) else socket_path()
     connected = None if path is None else connected_socket(path)
     if path is not None and connected is not None:
         from joulewise.control.remote import (  # noqa: PLC0415 - only where it runs
@@ -74,8 +77,10 @@ def is_guarded(identity: GpuIdentity) -> bool:
 
     Elsewhere than on Linux there are no guard processes: there the next lease gives back.
     """
-    if sys.platform != "linux" or identity.is_in_process or not is_nvml(identity.spec):
+    if sys.platform != "linux" or identity.is_in_process:
         return False
+    if not is_nvml(identity.spec):
+        return is_jetson(identity.spec) and passes_time(identity.spec)
     driver = loaded_driver()
     return driver is None or not driver.is_virtual_time
 

@@ -11,7 +11,7 @@ from joulewise.device.nvml_string import is_nvml
 from joulewise.domain.caveats import Caveat
 from joulewise.domain.errors import JoulewiseError
 from joulewise.domain.points import OperatingPoint
-from joulewise.domain.ports import HardwareRunners, Lease, Progress
+from joulewise.domain.ports import HardwareRunners, Lease, Progress, ReadBackGpu
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.sweep import Sweep
 from joulewise.domain.workload import KernelKind, Workload
@@ -21,6 +21,7 @@ from joulewise.measure.sweep import measure_sweep
 from joulewise.store.atomic import require_place
 from joulewise.store.cells import CellJournal
 from joulewise.store.sweeps import replace_sweep
+from joulewise.workflow.baseline_state import baseline_doubts, with_baseline_doubts
 from joulewise.workflow.devices import AskedPowerLimit, open_session, points_of_device
 from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.memory_fit import memory_exceeded
@@ -109,8 +110,11 @@ def doubts_of_cells(sweep: Sweep) -> tuple[Caveat, ...]:
 def journal_header(
     session: DeviceSession, workload: Workload, points: Sequence[OperatingPoint]
 ) -> Mapping[str, object]:
-    """What must be the same for a sweep to be resumed."""
+    """What must be the same for a sweep to be resumed; on a board also how that is set."""
+    gpu = session.gpu
+    board = {"board": asdict(gpu.board_state())} if isinstance(gpu, ReadBackGpu) else {}
     return {
+        **board,
         "device": session.gpu.identity.spec,
         "device_name": session.gpu.identity.name,
         "workload": workload.name,
@@ -132,9 +136,11 @@ def sweep_to_file(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tel
 ) -> Sweep:
     """Measure a sweep and write it; its journal may go once nothing more hangs on it.
 
-    Where it locks the memory clock of an NVIDIA GPU, what such a lock costs is seen to first.
+    Where it locks the memory clock of an NVIDIA GPU, what such a lock costs is seen to first, and
+    whether the baseline is the stock state of a board.
     Doubts about the workload are doubts about the sweep.
     """
+    at_baseline = baseline_doubts(session.gpu)
     doubts = _doubts_of_memory_lock(session, lease, workload, points)
     sweep = measure_sweep(
         session,
@@ -152,7 +158,8 @@ def sweep_to_file(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tel
         *memory_exceeded(workload, sweep.source.device_name),
         *traced_elsewhere_than(workload, sweep),
     )
-    sweep = replace(sweep, caveats=(*sweep.caveats, *doubts))
+    caveats = with_baseline_doubts(sweep.caveats, at_baseline)
+    sweep = replace(sweep, caveats=(*caveats, *doubts))
     replace_sweep(sweep, out)
     return sweep
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from joulewise.device.jetson_string import is_jetson, parse_jetson
 from joulewise.device.nvml_string import is_nvml, parse_nvml
 from joulewise.domain.errors import NotPermitted
 from joulewise.domain.plan import Plan
@@ -13,6 +15,7 @@ from joulewise.domain.ports import Lease
 from joulewise.domain.session import DeviceSession
 from joulewise.measure.settings import MeasureSettings
 from joulewise.simulator.fake_driver import loaded_driver
+from joulewise.workflow.jetson_time import passes_time
 
 Announce = Callable[[str], None]
 """Called with one sentence that people should read before a long measurement begins."""
@@ -29,15 +32,17 @@ def refuse_without_rights(
 ) -> None:
     """Set each knob once that will be set, before anything is measured, and give it back.
 
-    Nothing tells beforehand whether an account may set an NVIDIA GPU's clocks; only trying does.
-    Virtual devices are measured in seconds and are not tried.
+    Nothing tells beforehand whether an account may set an NVIDIA GPU's clocks; only trying does,
+    and on a board it is as good as any other way. Virtual devices are measured in seconds and
+    are not tried.
 
     Raises:
         NotPermitted: this account may not set one of the knobs; its hint says what needs no
             rights.
         NotSupported, DeviceLost, DeviceError: as the device says.
     """
-    if not is_nvml(session.gpu.identity.spec):
+    spec = session.gpu.identity.spec
+    if not is_nvml(spec) and not is_jetson(spec):
         return
     asked = tuple(points)
     firsts = [
@@ -59,8 +64,9 @@ def refuse_without_rights(
 
 def takes_real_time(session: DeviceSession) -> bool:
     """Whether measuring takes as long as it says: on hardware, or on a fake driver in real time."""
-    if not is_nvml(session.gpu.identity.spec):
-        return False
+    spec = session.gpu.identity.spec
+    if not is_nvml(spec):
+        return is_jetson(spec) and passes_time(spec)
     driver = loaded_driver()
     return driver is None or not driver.is_virtual_time
 
@@ -136,4 +142,6 @@ def duration_text(duration_s: float) -> str:
 
 def leaves_memory_clock(device: str) -> bool:
     """Whether the memory clock of this device stays with the driver whatever is asked for."""
+    if is_jetson(device):
+        return not parse_jetson(device, os.environ).is_memory_lock_allowed
     return is_nvml(device) and not parse_nvml(device).is_memory_lock_allowed

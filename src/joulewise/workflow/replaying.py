@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
@@ -20,6 +20,7 @@ from joulewise.measure.replayed_pairs import (
 )
 from joulewise.measure.settings import MeasureSettings
 from joulewise.store.documents import read_plan
+from joulewise.workflow.baseline_state import baseline_doubts, with_baseline_doubts
 from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.preparing import refuse_without_rights
 from joulewise.workflow.verifying import (
@@ -98,6 +99,7 @@ def replay_to_result(
     with lease_on(session.gpu) as lease:
         refuse_impossible_points(plan, session.gpu, job.plan)
         refuse_without_rights(session, lease, points_of_plan(plan))
+        doubts = baseline_doubts(session.gpu)
         windows = {
             schedule: replay_schedule(
                 session,
@@ -113,7 +115,8 @@ def replay_to_result(
             )
         }
     window, baseline = windows[schedule_of(plan)], windows[baseline_schedule(plan)]
-    return _compared(session, plan, window, baseline)
+    compared = _compared(session, plan, window, baseline)
+    return replace(compared, caveats=with_baseline_doubts(compared.caveats, doubts))
 
 
 def _named(progress: Progress, suffix: str) -> Progress:

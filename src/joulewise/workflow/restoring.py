@@ -15,8 +15,10 @@ from joulewise.control.state import (
     journal_file,
     make_state_dir,
 )
+from joulewise.device.jetson_string import is_jetson
 from joulewise.device.nvml_gpu import open_nvml
 from joulewise.domain.ports import Gpu
+from joulewise.workflow.jetson_boards import open_board
 from joulewise.workflow.machine_time import machine_timer
 
 
@@ -27,7 +29,7 @@ def restore(device: str | None = None) -> tuple[Restored, ...]:
 
     Raises:
         InputError: no such GPU, or the state folder cannot be used.
-        NotSupported: there is no NVIDIA GPU to name.
+        NotSupported: there is no such GPU to name.
     """
     folders = _folders()
     if device is None:
@@ -43,6 +45,8 @@ def _restore_one(gpu: Gpu, folder: Path) -> Restored | None:
 
 
 def _open(device: str) -> Gpu:
+    if is_jetson(device):
+        return open_board(device)
     return open_nvml(device, timer=machine_timer())
 
 

@@ -20,6 +20,7 @@ from joulewise.plan.requests import planned_requests
 from joulewise.plan.solve import BUDGET_TOLERANCE_RATIO
 from joulewise.simulator.device_string import is_virtual
 from joulewise.store.documents import plan_sha256, read_plan
+from joulewise.workflow.baseline_state import baseline_doubts, with_baseline_doubts
 from joulewise.workflow.devices import open_session
 from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.truth import is_noise_free, replanned_on_truth, true_iterations
@@ -354,6 +355,7 @@ def _measured(
     session: DeviceSession, plan: Plan, pair_count: int, progress: Progress
 ) -> tuple[CarriedOutcome, tuple[Caveat, ...]]:
     with lease_on(session.gpu) as lease:
+        doubts = baseline_doubts(session.gpu)
         seen = verify_plan(
             session,
             lease,
@@ -371,7 +373,7 @@ def _measured(
         slowdown_interval=seen.slowdown_interval,
         saving_interval=seen.saving_interval,
     )
-    return outcome, seen.caveats
+    return outcome, with_baseline_doubts(seen.caveats, doubts)
 
 
 def _shifted(progress: Progress, number: int, target_count: int) -> Progress:

@@ -18,6 +18,7 @@ from joulewise.measure.transitions import measure_transitions
 from joulewise.simulator.device_string import is_recorded
 from joulewise.store.atomic import require_place
 from joulewise.store.transition_files import write_transition
+from joulewise.workflow.baseline_state import baseline_doubts, with_baseline_doubts
 from joulewise.workflow.devices import (
     AskedPowerLimit,
     chosen_clocks,
@@ -106,6 +107,7 @@ def measure_transitions_to_file(
             job.power_limits,
         )
         refuse_without_rights(session, lease, points)
+        doubts = baseline_doubts(session.gpu)
         kernel = job.kernel or _short_kernel(session.runner, workload)
         model, changes = measure_transitions(
             session, lease, kernel, points, settings=SETTINGS, progress=progress
@@ -120,7 +122,7 @@ def measure_transitions_to_file(
         points=points,
         device=identity.spec,
         device_name=identity.name,
-        caveats=identity.caveats,
+        caveats=with_baseline_doubts(identity.caveats, doubts),
     )
 
 

@@ -12,8 +12,8 @@ from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError
 from joulewise.domain.measurement import CellMeasurement
 from joulewise.domain.plan import Granularity, Plan, PlanRequest, Verification
-from joulewise.domain.points import OperatingPoint
-from joulewise.domain.ports import HardwareRunners, Lease, Progress
+from joulewise.domain.points import AUTO, OperatingPoint
+from joulewise.domain.ports import HardwareRunners, Lease, Progress, ReadBackGpu
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.sweep import Sweep
 from joulewise.domain.workload import Workload
@@ -29,6 +29,7 @@ from joulewise.store.atomic import require_place
 from joulewise.store.cells import CellJournal
 from joulewise.store.documents import plan_sha256, write_plan, write_verification
 from joulewise.store.sweeps import sweep_sha256, write_sweep_parquet
+from joulewise.workflow.baseline_state import baseline_doubts, with_baseline_doubts
 from joulewise.workflow.devices import AskedPowerLimit, open_session, points_of_device
 from joulewise.workflow.kept_workloads import keep_workload, require_place_of_copy
 from joulewise.workflow.leasing import lease_on
@@ -187,6 +188,7 @@ def _tune_points(
     with CellJournal.open_for(out, header, resume=True) as journal:
         sweep = sweep_to_file(session, lease, workload, points, out, journal, progress)
         plan = _kept_plan(session, lease, job, workload, sweep, folder, progress)
+        doubts = _doubts_at_auto(session, lease)
         seen = verify_plan(
             session,
             lease,
@@ -196,6 +198,7 @@ def _tune_points(
             plan_sha256=plan_sha256(plan),
             progress=progress,
         )
+        seen = replace(seen, caveats=with_baseline_doubts(seen.caveats, doubts))
         write_verification(seen, folder / VERIFICATION_NAME)
         progress(REPORTING, 0, 1)
         written = write_report(folder)
@@ -208,6 +211,13 @@ def _tune_points(
         folder=folder,
         report=written.path,
     )
+
+
+def _doubts_at_auto(session: DeviceSession, lease: Lease) -> tuple[Caveat, ...]:
+    """Doubts about the baseline that is measured next: what the last point set is let go of."""
+    if isinstance(session.gpu, ReadBackGpu):
+        lease.apply(AUTO)
+    return baseline_doubts(session.gpu)
 
 
 def _kept_plan(  # noqa: PLR0913, PLR0917 - what, where, how, and whom to tell

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from joulewise.domain.errors import InputError
@@ -15,6 +15,7 @@ from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.verify import verify_plan
 from joulewise.store.atomic import require_place
 from joulewise.store.documents import plan_sha256, read_plan, write_verification
+from joulewise.workflow.baseline_state import baseline_doubts, with_baseline_doubts
 from joulewise.workflow.devices import open_session
 from joulewise.workflow.kept_workloads import WORKLOAD_NAME, workload_beside
 from joulewise.workflow.leasing import lease_on
@@ -71,6 +72,7 @@ def verify_to_file(
         refuse_impossible_points(plan, session.gpu, job.plan)
         refuse_without_rights(session, lease, points_of_plan(plan))
         announce_pairs(session, plan, job.pair_count, MeasureSettings(), announce)
+        doubts = baseline_doubts(session.gpu)
         seen = verify_plan(
             session,
             lease,
@@ -80,6 +82,7 @@ def verify_to_file(
             plan_sha256=plan_sha256(plan),
             progress=progress,
         )
+    seen = replace(seen, caveats=with_baseline_doubts(seen.caveats, doubts))
     if job.out is not None:
         write_verification(seen, job.out)
     return VerifyResult(plan=plan, verification=seen)

@@ -1,0 +1,107 @@
+"""U-curves of fine-tuning jobs on the terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from joulewise.cli.outcome import Outcome
+from joulewise.cli.render import percent, print_caveats, print_line, say, signed_percent, table
+from joulewise.domain.caveats import Caveat
+from joulewise.domain.finetuning import ClockCost
+from joulewise.domain.plan import Status
+from joulewise.report.ucurve import CurveCharacter, clocks_text
+from joulewise.report.verdict import ran_on
+from joulewise.workflow.finetune_reporting import CurveReport
+
+_COLUMNS = ("job", "best MHz", "saving", "time", "vs pinned max", "within 2 %, MHz")
+
+
+def sweep_outcome(report: CurveReport, out: Path | None, page: Path | None) -> Outcome:
+    """The result of a sweep: the table, the verdict, and every number behind them."""
+    first = report.characters[0]
+    is_alone = len(report.characters) == 1
+    return Outcome(
+        status=Status.FEASIBLE,
+        render=lambda console: render(console, report, out, page),
+        slowdown_ratio=first.slowdown_ratio if is_alone else None,
+        saving_ratio=first.saving_ratio if is_alone else None,
+        energy_j=first.best.energy_j if is_alone else None,
+        time_s=first.best.time_s if is_alone else None,
+        caveats=report.caveats,
+        extra={
+            "device": first.curve.device,
+            "device_name": first.curve.device_name,
+            "is_simulated": first.curve.is_simulated,
+            "curves": None if out is None else str(out),
+            "page": None if page is None else str(page),
+            "jobs": [_document(one) for one in report.characters],
+        },
+    )
+
+
+def render(console: Console, report: CurveReport, out: Path | None, page: Path | None) -> None:
+    """One table, the doubts, one sentence, and where the files are."""
+    console.print(table(None, _COLUMNS, _rows(report.characters), copied_count=1))
+    print_caveats(console, report.caveats)
+    curve = report.characters[0].curve
+    say(console, f"{ran_on(curve.device_name, curve.device, _origin(report))} {report.sentence}")
+    print_line(console, None if out is None else f"Curves: {out}")
+    print_line(console, None if page is None else f"Figure: {page}")
+
+
+def _origin(report: CurveReport) -> Sequence[Caveat]:
+    return [caveat for one in report.curves for caveat in one.caveats]
+
+
+def _rows(characters: Sequence[CurveCharacter]) -> Iterator[tuple[str, ...]]:
+    for one in characters:
+        saving = percent(one.saving_ratio)
+        if one.saving_error_ratio is not None:
+            saving += f" ± {100 * one.saving_error_ratio:.1f}"
+        yield (
+            one.curve.job,
+            str(one.best.sm_clock_mhz),
+            saving,
+            signed_percent(one.slowdown_ratio - 1, 1),
+            percent(one.pinned_saving_ratio),
+            clocks_text(one.near_mhz, one.curve.sm_clocks_mhz),
+        )
+
+
+def _document(one: CurveCharacter) -> dict[str, object]:
+    curve = one.curve
+    return {
+        "job": curve.job,
+        "best_sm_clock_mhz": one.best.sm_clock_mhz,
+        "saving_ratio": one.saving_ratio,
+        "saving_error_ratio": one.saving_error_ratio,
+        "is_saving_shown": one.is_saving_shown,
+        "slowdown_ratio": one.slowdown_ratio,
+        "pinned_sm_clock_mhz": one.pinned.sm_clock_mhz,
+        "pinned_saving_ratio": one.pinned_saving_ratio,
+        "pinned_slowdown_ratio": one.pinned_slowdown_ratio,
+        "near_ratio": one.near_ratio,
+        "band_mhz": one.band_mhz,
+        "near_mhz": one.near_mhz,
+        "alike_mhz": one.alike_mhz,
+        "edge": one.edge,
+        "baseline": _cost(curve.baseline),
+        "costs": [_cost(cost) for cost in curve.costs],
+    }
+
+
+def _cost(cost: ClockCost) -> dict[str, object]:
+    return {
+        "sm_clock_mhz": cost.sm_clock_mhz,
+        "mem_clock_mhz": cost.mem_clock_mhz,
+        "time_s": cost.time_s,
+        "time_error_s": cost.time_error_s,
+        "energy_j": cost.energy_j,
+        "energy_error_j": cost.energy_error_j,
+        "power_w": cost.energy_j / cost.time_s,
+        "busy_ratio": cost.busy_ratio,
+        "step_count": cost.step_count,
+    }

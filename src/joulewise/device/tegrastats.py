@@ -1,0 +1,129 @@
+"""One line of tegrastats, of any JetPack, read into numbers; pure.
+
+Formats differ: `GR3D_FREQ 35%`, `10%@1300`, `0%@[1012]`, `12%@[1300,1300]`, `@[314,314,314]`;
+power as `1155/1155`, `2390mW/2390mW`, `5139mW/5139mW/5139mW`; `gpu@47.6C`, `GPU@28C`,
+`cpu@52.9C/52.9C`. A field counts only where all of it is understood: half of one once made a
+busy GPU idle (jetson_stats 894).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+
+from joulewise.device.jetson_thermal import living_temp_c
+from joulewise.domain.tegrastats import EngineLoad, RailReading, SensorTemp, TegrastatsLine
+
+_BEGIN, _END = r"(?<!\S)", r"(?!\S)"
+_STAMP = re.compile(r"\s*(\d\d-\d\d-\d{4} \d\d:\d\d:\d\d)\s", re.ASCII)
+_STAMP_FORMAT = "%m-%d-%Y %H:%M:%S"
+_AMOUNT = r"(\d{1,9})/(\d{1,9})([kKMG]?)B"
+_RAM = re.compile(rf"{_BEGIN}RAM {_AMOUNT}", re.ASCII)
+_SWAP = re.compile(rf"{_BEGIN}SWAP {_AMOUNT}", re.ASCII)
+# TX1 and early releases print one clock for all cores behind the list.
+_CORES = re.compile(rf"{_BEGIN}(?:CPU|cpu) \[([^\]]*)\](?:@(\d{{1,6}}))?{_END}", re.ASCII)
+_CORE = re.compile(r"(\d{1,3})%(?:@(\d{1,6}))?", re.ASCII)
+_LOAD = r"(?:(\d{1,3})%)?(?:@(?:\[([\d,]{0,100})\]|(\d{1,6})))?"
+_EMC = re.compile(rf"{_BEGIN}EMC(?:_FREQ)? {_LOAD}{_END}", re.ASCII)
+# GR3D2 is the second cluster of one GPU, not a second GPU (jetson_stats 362).
+_GR3D = re.compile(rf"{_BEGIN}GR3D\d?(?:_FREQ)? {_LOAD}{_END}", re.ASCII)
+_TEMP = re.compile(
+    rf"{_BEGIN}([A-Za-z][\w.-]*)@(-?\d{{1,4}}(?:\.\d{{1,6}})?)C(?:/-?[\d.]{{1,9}}C)?{_END}",
+    re.ASCII,
+)
+# AGX Xavier has rails that are called GPU and CPU.
+_RAIL = re.compile(
+    rf"{_BEGIN}([A-Za-z][\w.+-]*) (\d{{1,7}})(?:mW)?/(\d{{1,7}})(?:mW)?(?:/\d{{1,7}}(?:mW)?)?"
+    rf"{_END}",
+    re.ASCII,
+)
+_BYTES = {"": 1, "k": 1 << 10, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_MILLI_COUNT = 1000
+_PERCENT = 100
+
+
+def parse_line(text: str) -> TegrastatsLine:
+    """What a line says. Never raises: what is not understood is `None`, or left out.
+
+    Of a power's numbers the first is the instant one; the second is the mean since tegrastats
+    was started (162 of 162 lines of a log agree with that).
+    """
+    ram_used, ram_total = _amount(_RAM, text)
+    swap_used, swap_total = _amount(_SWAP, text)
+    return TegrastatsLine(
+        stamp=_stamp(text),
+        ram_used_bytes=ram_used,
+        ram_total_bytes=ram_total,
+        swap_used_bytes=swap_used,
+        swap_total_bytes=swap_total,
+        cores=_cores(text),
+        emc=_load(_EMC, text),
+        gr3d=_load(_GR3D, text),
+        temps=tuple(_temps(text)),
+        rails=tuple(
+            RailReading(
+                rail=match[1],
+                power_w=int(match[2]) / _MILLI_COUNT,
+                running_mean_w=int(match[3]) / _MILLI_COUNT,
+            )
+            for match in _RAIL.finditer(text)
+        ),
+    )
+
+
+def _stamp(text: str) -> datetime | None:
+    match = _STAMP.match(text)
+    try:
+        # Local time of a board whose zone is not told: only differences are used.
+        return None if match is None else datetime.strptime(match[1], _STAMP_FORMAT)  # noqa: DTZ007
+    except ValueError:
+        return None
+
+
+def _amount(pattern: re.Pattern[str], text: str) -> tuple[int | None, int | None]:
+    match = pattern.search(text)
+    if match is None:
+        return None, None
+    factor = _BYTES[match[3]]
+    return int(match[1]) * factor, int(match[2]) * factor
+
+
+def _cores(text: str) -> tuple[EngineLoad | None, ...]:
+    match = _CORES.search(text)
+    if match is None:
+        return ()
+    return tuple(_core(word.strip(), match[2]) for word in match[1].split(","))
+
+
+def _core(word: str, shared_clock: str | None) -> EngineLoad | None:
+    match = _CORE.fullmatch(word)
+    if match is None:
+        return None
+    return EngineLoad(busy_ratio=_ratio(match[1]), clocks_mhz=_clocks(match[2] or shared_clock))
+
+
+def _load(pattern: re.Pattern[str], text: str) -> EngineLoad | None:
+    """Load of one engine, whose clusters may stand in several fields: busy as the busiest."""
+    matches = [match for match in pattern.finditer(text) if any(match.groups())]
+    if not matches:
+        return None
+    ratios = [ratio for match in matches if (ratio := _ratio(match[1])) is not None]
+    clocks = (clock for match in matches for clock in _clocks(match[2] or match[3]))
+    return EngineLoad(busy_ratio=max(ratios, default=None), clocks_mhz=tuple(clocks))
+
+
+def _ratio(percent: str | None) -> float | None:
+    return None if percent is None or int(percent) > _PERCENT else int(percent) / _PERCENT
+
+
+def _clocks(listed: str | None) -> tuple[int, ...]:
+    """Clocks of those clusters that have one: a rail that is off reads 0."""
+    return tuple(int(clock) for clock in (listed or "").split(",") if clock and int(clock) > 0)
+
+
+def _temps(text: str) -> Iterator[SensorTemp]:
+    for match in _TEMP.finditer(text):
+        temp_c = living_temp_c(float(match[2]) * _MILLI_COUNT)
+        if temp_c is not None:
+            yield SensorTemp(sensor=match[1], temp_c=float(match[2]))

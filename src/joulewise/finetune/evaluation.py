@@ -1,0 +1,162 @@
+"""What policies pick from noisy curves, to be held against the true ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from joulewise.domain.finetuning import ClockCurve, JobFeatures
+from joulewise.finetune.evaluation_noise import EvaluationNoise, noisy_curves, probed_costs
+from joulewise.finetune.policies.curve_table import with_utilisation
+from joulewise.finetune.policies.learned import LearnedPolicy
+from joulewise.finetune.policies.policy import (
+    GOVERNOR,
+    PINNED_MAX,
+    ClockPolicy,
+    GovernorPolicy,
+    PinnedMaxPolicy,
+)
+from joulewise.finetune.policies.published import PAPER, PaperPolicy
+from joulewise.finetune.policies.training import train_policy
+from joulewise.finetune.probing import (
+    FEWEST_STEPS_TO_PROBE_COUNT,
+    PROBE,
+    choose_by_probing,
+    probe_clocks,
+)
+from joulewise.store.policies import PolicyKind
+
+ONE_EPOCH = "probe, one epoch"
+LEARNED_KINDS = (PolicyKind.FFG, PolicyKind.TREE, PolicyKind.REGRET)
+EVALUATED_POLICIES = (
+    *(GOVERNOR, PINNED_MAX, PolicyKind.FFG.value, PAPER),
+    *(PolicyKind.TREE.value, PolicyKind.REGRET.value, PROBE, ONE_EPOCH),
+)
+"""In the order in which they are shown. `ONE_EPOCH` probes only where a job's one epoch is long
+enough for that, and takes the advice elsewhere."""
+
+Clocks = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """True curves of jobs that policies are trained on and of jobs that they never see.
+
+    `steps` are the training steps of one epoch by job; a job that is not in it is taken to be
+    long enough to probe.
+    """
+
+    training: tuple[ClockCurve, ...]
+    unseen: tuple[ClockCurve, ...]
+    steps: Mapping[str, int]
+    noise: EvaluationNoise
+    max_slowdown_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbedJob:
+    """The three clocks that were probed for a job."""
+
+    job: str
+    sm_clocks_mhz: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedPicks:
+    """What every policy picks under the noise of one seed, in the order of the bench's jobs.
+
+    `None` leaves the clock to the governor. Training jobs are each left out of the training of
+    whoever picks for them.
+    """
+
+    seed: int
+    left_out: Mapping[str, Clocks]
+    unseen: Mapping[str, Clocks]
+    probed: tuple[ProbedJob, ...]
+
+
+def pick_clocks(bench: Bench, seed: int) -> SeedPicks:
+    """Measure the training jobs once under this seed's noise, train, and let all policies pick.
+
+    Raises:
+        InputError: curves that no policy can be learned from; see `curve_table`.
+    """
+    rng = np.random.default_rng(seed)
+    noisy = noisy_curves(bench.training, bench.noise, rng)
+    left_out: dict[str, Clocks] = {}
+    unseen: dict[str, Clocks] = {}
+    for policy in (GovernorPolicy(), PinnedMaxPolicy(), PaperPolicy()):
+        left_out[policy.name] = _picked(policy, bench.training, bench)
+        unseen[policy.name] = _picked(policy, bench.unseen, bench)
+    for kind in LEARNED_KINDS:
+        document = train_policy(noisy, kind)
+        learned = LearnedPolicy(document)
+        left_out[kind.value] = (
+            tuple(one.left_out_sm_clock_mhz for one in document.training_jobs)
+            if bench.max_slowdown_ratio is None
+            else _left_out_within(noisy, kind, bench)
+        )
+        unseen[kind.value] = _picked(learned, bench.unseen, bench)
+    probed = []
+    for curves, picks in ((bench.training, left_out), (bench.unseen, unseen)):
+        found, tried = _probed(curves, picks[PolicyKind.REGRET.value], bench, rng)
+        picks[PROBE] = found
+        picks[ONE_EPOCH] = tuple(
+            pick if is_long(bench, curve) else advised
+            for curve, pick, advised in zip(
+                curves, found, picks[PolicyKind.REGRET.value], strict=True
+            )
+        )
+        probed += tried
+    return SeedPicks(seed=seed, left_out=left_out, unseen=unseen, probed=tuple(probed))
+
+
+def is_long(bench: Bench, curve: ClockCurve) -> bool:
+    """Whether one epoch of a job is long enough to spend thirty steps on probing."""
+    steps = bench.steps.get(curve.job)
+    return steps is None or steps >= FEWEST_STEPS_TO_PROBE_COUNT
+
+
+def _picked(policy: ClockPolicy, curves: Sequence[ClockCurve], bench: Bench) -> Clocks:
+    return tuple(
+        policy.choose(
+            known(curve), curve.sm_clocks_mhz, max_slowdown_ratio=bench.max_slowdown_ratio
+        ).sm_clock_mhz
+        for curve in curves
+    )
+
+
+def known(curve: ClockCurve) -> JobFeatures:
+    """What a policy is told of a curve's job. Raises ValueError where nothing is known."""
+    features = with_utilisation(curve)
+    if features is None:
+        raise ValueError(f"nothing is known of {curve.job!r}")
+    return features
+
+
+def _left_out_within(noisy: Sequence[ClockCurve], kind: PolicyKind, bench: Bench) -> Clocks:
+    """Within a budget the leaf's figures count, so each job gets a policy of all others."""
+    picks = []
+    for place, curve in enumerate(noisy):
+        others = (*noisy[:place], *noisy[place + 1 :])
+        policy = LearnedPolicy(train_policy(others, kind))
+        picks += _picked(policy, (curve,), bench)
+    return tuple(picks)
+
+
+def _probed(
+    curves: Sequence[ClockCurve], advised: Clocks, bench: Bench, rng: np.random.Generator
+) -> tuple[Clocks, list[ProbedJob]]:
+    picks: list[int | None] = []
+    tried = []
+    for curve, advice in zip(curves, advised, strict=True):
+        clocks = probe_clocks(advice, curve.sm_clocks_mhz)
+        costs = probed_costs(curve, clocks, bench.noise, rng)
+        choice = choose_by_probing(
+            costs, curve.sm_clocks_mhz, max_slowdown_ratio=bench.max_slowdown_ratio
+        )
+        picks.append(choice.sm_clock_mhz)
+        tried.append(ProbedJob(job=curve.job, sm_clocks_mhz=clocks))
+    return tuple(picks), tried

@@ -1,0 +1,142 @@
+"""A policy that was learned from curves, at work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
+from joulewise.domain.finetuning import ClockChoice, JobFeatures
+from joulewise.finetune.features import BUSY, HIDDEN, LAYERS, SEQUENCE, feature_value
+from joulewise.finetune.policies.policy import listed, nearest_listed
+from joulewise.finetune.policies.trees import Descent, descend
+from joulewise.store.policies import ClockExpectation, PolicyDocument
+
+_RANGES = {LAYERS: "layers", HIDDEN: "hidden size", SEQUENCE: "mean sequence length"}
+# Labels of one clock on two boards differ by rounding: 1300 and 1301 MHz.
+_SAME_CLOCK_RATIO = 0.005
+
+
+class LearnedPolicy:
+    """Follows a tree to a leaf and takes its clock, or the best of its clocks within a budget."""
+
+    def __init__(self, document: PolicyDocument) -> None:
+        """Take a policy as it was trained or read."""
+        self.document = document
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.document.policy
+
+    def choose(
+        self,
+        features: JobFeatures,
+        sm_clocks_mhz: Sequence[int],
+        *,
+        max_slowdown_ratio: float | None = None,
+    ) -> ClockChoice:
+        """The leaf's clock; within a budget that of least expected energy.
+
+        The budget is held against the training job of the leaf that lost most time, so that it
+        holds for those; another job may lose more.
+        """
+        descent = descend(self.document.nodes, features)
+        clocks = _reachable(self.document.sm_clocks_mhz, listed(sm_clocks_mhz))
+        doubts = self._doubts(features, descent)
+        if max_slowdown_ratio is None:
+            wanted_mhz = descent.leaf.sm_clock_mhz
+            chosen = next(
+                one for one in descent.leaf.expectations if one.sm_clock_mhz == wanted_mhz
+            )
+            return self._choice(descent, chosen, clocks, doubts)
+        fitting = [
+            one
+            for one in descent.leaf.expectations
+            if one.worst_slowdown_ratio <= 1.0 + max_slowdown_ratio
+            and clocks[one.sm_clock_mhz] >= one.sm_clock_mhz * (1.0 - _SAME_CLOCK_RATIO)
+        ]
+        best = min(fitting, key=lambda one: one.energy_ratio, default=None)
+        if best is None or best.energy_ratio >= 1.0:
+            return self._governor(descent, doubts, is_late=best is None)
+        return self._choice(descent, best, clocks, doubts, is_budgeted=True)
+
+    def _choice(
+        self,
+        descent: Descent,
+        chosen: ClockExpectation,
+        clocks: Mapping[int, int],
+        doubts: tuple[Caveat, ...],
+        *,
+        is_budgeted: bool = False,
+    ) -> ClockChoice:
+        clock_mhz = clocks[chosen.sm_clock_mhz]
+        if abs(clock_mhz / chosen.sm_clock_mhz - 1.0) > _SAME_CLOCK_RATIO:
+            seen = (
+                f"The policy picks {chosen.sm_clock_mhz} MHz, and this device's nearest is "
+                f"{clock_mhz} MHz."
+            )
+            doubts = first_of_each_kind(Caveat(kind=CaveatKind.EXTRAPOLATED, seen=seen), *doubts)
+        within = ", the least energy within the time budget" if is_budgeted else ""
+        return ClockChoice(
+            policy=self.name,
+            sm_clock_mhz=clock_mhz,
+            reason=f"{_way(descent)}: {chosen.sm_clock_mhz} MHz{within}",
+            energy_ratio=chosen.energy_ratio,
+            slowdown_ratio=chosen.slowdown_ratio,
+            caveats=doubts,
+        )
+
+    def _governor(
+        self, descent: Descent, doubts: tuple[Caveat, ...], *, is_late: bool
+    ) -> ClockChoice:
+        why = "is within the time budget" if is_late else "within the time budget saves energy"
+        return ClockChoice(
+            policy=self.name,
+            sm_clock_mhz=None,
+            reason=f"{_way(descent)}: no clock {why}, so it is left to the governor",
+            energy_ratio=1.0,
+            slowdown_ratio=1.0,
+            caveats=doubts,
+        )
+
+    def _doubts(self, features: JobFeatures, descent: Descent) -> tuple[Caveat, ...]:
+        """What the job has in which no training job was like it."""
+        parts = [f"{_RANGES[name]} {text}" for name, text in self._beyond(features)]
+        doubts = list(self.document.caveats)
+        if parts:
+            seen = f"No training job was like this one: {'; '.join(parts)}."
+            doubts.append(Caveat(kind=CaveatKind.EXTRAPOLATED, seen=seen))
+        if descent.unknown:
+            seen = f"{descent.unknown[0]} is not known; the side of more training jobs was taken."
+            advice = "Look at it while the job runs (joulewise run) and give --utilisation."
+            doubts.append(Caveat(kind=CaveatKind.EXTRAPOLATED, seen=seen, advice=advice))
+        if self.document.is_simulated:
+            seen = f"The policy was trained on {self.document.device_name}, which is simulated."
+            doubts.append(Caveat(kind=CaveatKind.SIMULATED_DEVICE, seen=seen))
+        return first_of_each_kind(*doubts)
+
+    def _beyond(self, features: JobFeatures) -> list[tuple[str, str]]:
+        """Features outside what the training jobs had, with both told."""
+        found = []
+        for name in _RANGES:
+            value = feature_value(features, name)
+            known = [feature_value(one.features, name) for one in self.document.training_jobs]
+            trained = [one for one in known if one is not None]
+            if value is not None and not min(trained) <= value <= max(trained):
+                told = f"{value:g}, where those had {min(trained):g} to {max(trained):g}"
+                found.append((name, told))
+        return found
+
+    @property
+    def asks_utilisation(self) -> bool:
+        """Whether a branch of the tree looks at how busy the GPU is."""
+        return any(node.feature == BUSY for node in self.document.nodes)
+
+
+def _reachable(wanted_mhz: Sequence[int], listed_mhz: Sequence[int]) -> dict[int, int]:
+    """For each clock of the policy the nearest one that the device lists."""
+    return {clock: nearest_listed(clock, listed_mhz) for clock in wanted_mhz}
+
+
+def _way(descent: Descent) -> str:
+    return " and ".join(descent.conditions) or "whatever the job"

@@ -1,0 +1,110 @@
+"""What policies are worth, side by side: the records, the cells of the table, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from joulewise.domain.plan import Interval
+from joulewise.report.wording import change, percent
+
+POLICY_COLUMNS = (
+    *("policy", "mean saving", "worst", "mean regret", "95 % interval", "worst job"),
+    *("worst of all", "within 2 %", "mean time", "slowest"),
+)
+
+
+class JobGroup(StrEnum):
+    """Which jobs a score is over, and what a policy knew of them."""
+
+    LEFT_OUT = "left-out"
+    UNSEEN = "unseen"
+    LEFT_OUT_SMALL = "left-out-small"
+    UNSEEN_SMALL = "unseen-small"
+
+
+GROUP_TITLES = {
+    JobGroup.LEFT_OUT: "Training jobs, each left out of the training",
+    JobGroup.UNSEEN: "Jobs on tasks that no policy was trained on",
+    JobGroup.LEFT_OUT_SMALL: "Of the training jobs, models of up to 70M parameters",
+    JobGroup.UNSEEN_SMALL: "Of the unseen jobs, models of up to 70M parameters",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyScore:
+    """One policy on one group of jobs, over all seeds.
+
+    Savings and slowdowns are against the governor, regret is against the best clock of each job,
+    all by the true curves. Means are over jobs and seeds, and their intervals from resampling
+    both; what is worst is the worst job's mean over seeds, except `worst_single_regret_ratio`,
+    which is that of the unluckiest pick of all. `whole_job_saving_ratio` is over whole jobs with
+    the steps spent on probing among them; `probed_job_count` are the jobs that probe.
+    """
+
+    policy: str
+    group: JobGroup
+    job_count: int
+    seed_count: int
+    mean_saving_ratio: float
+    mean_saving_interval: Interval
+    worst_saving_ratio: float
+    best_saving_ratio: float
+    mean_regret_ratio: float
+    mean_regret_interval: Interval
+    worst_regret_ratio: float
+    worst_regret_interval: Interval
+    worst_single_regret_ratio: float
+    accuracy_ratio: float
+    within_band_ratio: float
+    mean_slowdown_ratio: float
+    worst_slowdown_ratio: float
+    within_budget_ratio: float | None = None
+    regret_over_paper_ratio: float | None = None
+    regret_over_paper_interval: Interval | None = None
+    whole_job_saving_ratio: float | None = None
+    probed_job_count: int | None = None
+
+
+def policy_rows(scores: Sequence[PolicyScore], group: JobGroup) -> Iterator[tuple[str, ...]]:
+    """The cells under `POLICY_COLUMNS`, one row for each policy that was scored on the group."""
+    for one in scores:
+        if one.group is not group:
+            continue
+        spread = one.mean_regret_interval
+        yield (
+            one.policy,
+            percent(one.mean_saving_ratio, digit_count=1),
+            percent(one.worst_saving_ratio, digit_count=1),
+            percent(one.mean_regret_ratio),
+            f"{percent(spread.low_ratio)} … {percent(spread.high_ratio)}",
+            percent(one.worst_regret_ratio),
+            percent(one.worst_single_regret_ratio, digit_count=1),
+            percent(one.within_band_ratio, digit_count=0),
+            change(one.mean_slowdown_ratio, digit_count=1),
+            change(one.worst_slowdown_ratio, digit_count=1),
+        )
+
+
+def scored(scores: Sequence[PolicyScore], policy: str, group: JobGroup) -> PolicyScore | None:
+    """The score of a policy on a group, where there is one."""
+    return next((one for one in scores if (one.policy, one.group) == (policy, group)), None)
+
+
+def policy_sentence(scores: Sequence[PolicyScore], policies: Sequence[str]) -> str:
+    """Least regret first, of the policies that can be taken before a run and of the probe."""
+    group = JobGroup.LEFT_OUT
+    found = [one for name in policies if (one := scored(scores, name, group)) is not None]
+    ranked = sorted(found, key=lambda one: one.mean_regret_ratio)
+    if not ranked:
+        return "No policy was scored."
+    best = ranked[0]
+    said = (
+        f"Least energy on jobs it never saw: {best.policy}, {percent(best.mean_regret_ratio)} "
+        f"above the best clock in the mean and {percent(best.worst_regret_ratio)} for its worst "
+        f"job; it saves {percent(best.mean_saving_ratio, digit_count=1)} against the governor "
+        f"at {change(best.mean_slowdown_ratio, digit_count=1)} time"
+    )
+    others = [f"{one.policy} {percent(one.mean_regret_ratio)}" for one in ranked[1:]]
+    return f"{said}. Mean regret of the others: {', '.join(others)}." if others else f"{said}."

@@ -1,0 +1,85 @@
+"""Whether a baseline is what it says: how the board is set before anything is measured against it.
+
+A published study pinned its board at 816 MHz before each run, and gave back only the governor
+before its baseline (esainulab/slmdvfs; the energies of its QNLI baseline and of its 816 MHz differ
+by 0.5 %). What is pinned is told by both bounds of the clock; a governor alone proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from joulewise.domain.board_state import BoardState
+from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.ports import ReadBackGpu, WatchedGpu
+
+
+def baseline_doubts(gpu: WatchedGpu) -> tuple[Caveat, ...]:
+    """What is to be said of a baseline that is measured now, with every knob left as found.
+
+    Ask under the lease and before the first point, or with every knob at auto: a point that is
+    held is no baseline. None for a device that cannot be read back.
+
+    Raises DeviceLost.
+    """
+    if not isinstance(gpu, ReadBackGpu):
+        return ()
+    return doubts_of_state(gpu.board_state(), gpu.clock_grid().sm_clocks_mhz)
+
+
+def doubts_of_state(state: BoardState, listed_mhz: tuple[int, ...]) -> tuple[Caveat, ...]:
+    """BaselinePinned where this is not the stock state, TpcsGated and PowerModeCaps where so.
+
+    `listed_mhz` are the clocks that the board lists, ascending.
+    """
+    return tuple(_doubts(state, listed_mhz))
+
+
+def with_baseline_doubts(caveats: Iterable[Caveat], doubts: Iterable[Caveat]) -> tuple[Caveat, ...]:
+    """Caveats of a result, and those of its baseline that it does not name already."""
+    named = tuple(caveats)
+    kinds = {one.kind for one in named}
+    return (*named, *(one for one in doubts if one.kind not in kinds))
+
+
+def _doubts(state: BoardState, listed_mhz: tuple[int, ...]) -> Iterator[Caveat]:
+    off_stock = state.off_stock
+    if off_stock is not None:
+        yield Caveat(
+            kind=CaveatKind.BASELINE_PINNED,
+            seen=off_stock,
+            advice=_way_back(state),
+        )
+    mode = mode_text(state)
+    if state.gated_tpc_count:
+        what = "group" if state.gated_tpc_count == 1 else "groups"
+        seen = f"{state.gated_tpc_count} {what} of SMs of {state.board} are switched off ({mode})"
+        yield Caveat(kind=CaveatKind.TPCS_GATED, seen=seen)
+    highest = listed_mhz[-1] if listed_mhz else state.sm_clock_ceiling_mhz
+    if state.sm_clock_ceiling_mhz < highest:
+        seen = (
+            f"{mode} allows {state.sm_clock_ceiling_mhz} MHz of the {highest} MHz that "
+            f"{state.board} lists"
+        )
+        yield Caveat(kind=CaveatKind.POWER_MODE_CAPS, seen=seen)
+
+
+def mode_text(state: BoardState) -> str:
+    """`power mode MODE_30W (2)`."""
+    if state.power_mode is None:
+        return "its power mode"
+    number = "" if state.power_mode_index is None else f" ({state.power_mode_index})"
+    return f"power mode {state.power_mode}{number}"
+
+
+def _way_back(state: BoardState) -> str:
+    """How the board comes to its stock state; both bounds are named, for the governor is not all."""
+    if state.is_jetson_clocks_on:
+        return "Undo jetson_clocks before: sudo jetson_clocks --restore."
+    if state.mem_clock_locked_mhz is not None and state.sm_clock_min_mhz != state.sm_clock_max_mhz:
+        return "Let the memory clock go before, as whoever locked it does; else measure as it is."
+    governor = f" and the governor to {state.stock_governor}" if state.stock_governor else ""
+    return (
+        f"Set the GPU's min_freq to {state.sm_clock_floor_mhz} MHz, its max_freq to "
+        f"{state.sm_clock_ceiling_mhz} MHz{governor} before, or start the board anew."
+    )

@@ -1,0 +1,191 @@
+"""`finetune sweep`: from what was asked for to curves, their page and what they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from joulewise.domain.caveats import Caveat, CaveatKind, by_gravity
+from joulewise.domain.errors import InputError
+from joulewise.domain.finetuning import ClockCurve
+from joulewise.domain.ports import Progress, no_progress
+from joulewise.finetune.characterisation import characterise
+from joulewise.finetune.jobs import (
+    MODELS,
+    TASKS,
+    TrainingJob,
+    job,
+    job_of,
+    training_jobs,
+    unseen_jobs,
+)
+from joulewise.measure.settings import MeasureSettings
+from joulewise.report.ucurve import CurveCharacter, curve_caveats, ucurve_sentence
+from joulewise.report.ucurve_page import render_ucurves
+from joulewise.store.atomic import require_place, write_atomically
+from joulewise.store.clock_curves import read_curves, write_curves
+from joulewise.workflow.finetune_sweeping import SETTINGS, sweep_jobs
+
+ALL, TRAINING, UNSEEN = "all", "training", "unseen"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsAsked:
+    """Built-in jobs as people name them: by name, or every model on every task of two lists.
+
+    `names` may hold `training` (27 jobs), `unseen` (54) and `all`. With nothing named, it is
+    the 27 that policies learn from.
+    """
+
+    names: Sequence[str] = ()
+    models: Sequence[str] = ()
+    tasks: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridSweep:
+    """What `finetune sweep` without a command was asked for."""
+
+    device: str
+    jobs: JobsAsked
+    sm_clocks_mhz: Sequence[int] | None
+    mem_clock_mhz: int | None
+    round_count: int
+    window_s: float | None
+    out: Path | None
+    page: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveReport:
+    """Curves, what they come to, and the sentence over them."""
+
+    characters: tuple[CurveCharacter, ...]
+    sentence: str
+    caveats: tuple[Caveat, ...]
+
+    @property
+    def curves(self) -> tuple[ClockCurve, ...]:
+        """The curves themselves."""
+        return tuple(one.curve for one in self.characters)
+
+
+def sweep_grid(asked: GridSweep, progress: Progress = no_progress) -> CurveReport:
+    """Measure built-in jobs, write their curves, and the page where one is wanted.
+
+    Raises what `sweep_jobs` raises; InputError for an unknown job, or a place that cannot be
+    written to.
+    """
+    require_places(asked.out, asked.page)
+    jobs = chosen_jobs(asked.jobs)
+    curves = sweep_jobs(
+        asked.device,
+        jobs,
+        asked.sm_clocks_mhz,
+        mem_clock_mhz=asked.mem_clock_mhz,
+        settings=_settings(asked.window_s),
+        round_count=asked.round_count,
+        progress=progress,
+    )
+    return report_curves(curves, asked.out, asked.page)
+
+
+def report_file(path: Path, page: Path | None) -> CurveReport:
+    """What the curves of a file come to; write the page where one is wanted. Raises InputError."""
+    if page is not None:
+        require_place(page, sources=(path,))
+    return report_curves(read_curves(path), None, page)
+
+
+def report_curves(
+    curves: Sequence[ClockCurve], out: Path | None = None, page: Path | None = None
+) -> CurveReport:
+    """Characterise curves; write their file and their page where asked to. Raises InputError."""
+    if out is not None:
+        write_curves(out, curves)
+    characters = tuple(characterise(curve) for curve in curves)
+    caveats = by_gravity((*curve_caveats(characters), *_selection(characters)))
+    if page is not None:
+        write_atomically(page, render_ucurves(characters, caveats).encode())
+    return CurveReport(characters=characters, sentence=ucurve_sentence(characters), caveats=caveats)
+
+
+def require_places(out: Path | None, page: Path | None) -> None:
+    """See that both files can be written, before anything is measured. Raises InputError."""
+    for path in (out, page):
+        if path is not None:
+            require_place(path)
+    if out is not None and page is not None and out.resolve() == page.resolve():
+        raise InputError(
+            "curves and page cannot both go here",
+            file=str(out),
+            hint="Choose two places for --out and --html.",
+        )
+
+
+def chosen_jobs(asked: JobsAsked) -> tuple[TrainingJob, ...]:
+    """The jobs that were asked for, each once.
+
+    Raises:
+        InputError: an unknown name, or names beside lists of models and tasks.
+    """
+    if asked.names and (asked.models or asked.tasks):
+        raise InputError(
+            "jobs are named one by one, or by models and tasks, not both",
+            field="jobs",
+            hint="Leave --jobs out, or --models and --tasks.",
+        )
+    if asked.names:
+        named = [found for name in asked.names for found in _named(name)]
+        return tuple({one.name: one for one in named}.values())
+    if not asked.models and not asked.tasks:
+        return training_jobs()
+    models = [_known(name, MODELS, "models") for name in asked.models or MODELS]
+    default = [name for name, task in TASKS.items() if not task.is_unseen]
+    tasks = [_known(name, TASKS, "tasks") for name in asked.tasks or default]
+    return tuple(job_of(MODELS[model], TASKS[task]) for model in models for task in tasks)
+
+
+def _named(name: str) -> Sequence[TrainingJob]:
+    groups = {
+        TRAINING: training_jobs(),
+        UNSEEN: unseen_jobs(),
+        ALL: (*training_jobs(), *unseen_jobs()),
+    }
+    if name in groups:
+        return groups[name]
+    try:
+        return (job(name),)
+    except InputError as error:
+        hint = f"{error.hint or ''} Or {TRAINING}, {UNSEEN}, {ALL}.".strip()
+        raise InputError(error.message, field="jobs", hint=hint) from error
+
+
+def _known(name: str, known: Iterable[str], field: str) -> str:
+    names = tuple(known)
+    if name not in names:
+        raise InputError(
+            f"there is no {name!r} among the built-in {field}",
+            field=field,
+            hint=f"Known: {', '.join(names)}.",
+        )
+    return name
+
+
+def _settings(window_s: float | None) -> MeasureSettings:
+    return SETTINGS if window_s is None else replace(SETTINGS, window_s=window_s)
+
+
+def _selection(characters: Sequence[CurveCharacter]) -> tuple[Caveat, ...]:
+    """SelectionBias where the numbers that the best clock was chosen by scatter."""
+    if not any(one.saving_error_ratio for one in characters):
+        return ()
+    clock_count = max(len(one.curve.costs) for one in characters)
+    return (
+        Caveat(
+            kind=CaveatKind.SELECTION_BIAS,
+            seen=f"the best of {clock_count} clocks was chosen by the numbers that it is told by",
+            advice="joulewise finetune run checks its clock on paired blocks of fresh steps.",
+        ),
+    )
