@@ -26,7 +26,7 @@ virtual:rtx4090    NVIDIA GeForce RTX 4090     simulated, uncalibrated  194     
 
 SM and memory are numbers of clocks. A new operating point comes late by the lag, and at every
 change the GPU waits for the stall; set them with lag=5ms or stall=1ms. joulewise doctor tells what
-can be read and set on NVIDIA GPUs here.
+can be read and set on the GPUs here.
 """)
     lines = workloads.out.splitlines()
     assert "\n".join(lines[:4]) == snapshot("""\

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import pytest
 from tests.fake_nvml import DriverMaker, fake_library, make_driver, open_fake
+from tests.jetson_trees import UsersFiles, open_tree
 
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.ports import Gpu
@@ -16,7 +18,8 @@ from joulewise.domain.sweep import Sweep
 from joulewise.domain.workload import Dtype, KernelKind, KernelWork
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.sweep import measure_sweep
-from joulewise.simulator.presets import preset_names
+from joulewise.simulator.jetson_layouts import layout_names
+from joulewise.simulator.presets import preset, preset_names
 from joulewise.simulator.recorded import open_recorded
 from joulewise.simulator.virtual import open_virtual
 
@@ -118,6 +121,28 @@ def _fake(profile: str) -> CaseMaker:
     return case
 
 
+def _tree(name: str) -> CaseMaker:
+    """A fake board of files through the real adapter, in virtual time."""
+
+    def case(request: pytest.FixtureRequest) -> DeviceCase:
+        folder: Path = request.getfixturevalue("tmp_path")
+
+        def opened(*, is_root: bool = True, options: str = "noise=0") -> DeviceSession:
+            files = None if is_root else UsersFiles(folder)
+            return open_tree(
+                folder, name, WORKS, options=options, device_options=",memory_lock=on", files=files
+            )
+
+        return DeviceCase(
+            name=f"tree {name}",
+            open=opened,
+            open_without_rights=partial(opened, is_root=False),
+            open_lost_after_10_s=partial(opened, options="noise=0,lost_after=10"),
+        )
+
+    return case
+
+
 @pytest.fixture(scope="session")
 def recording() -> Sweep:
     """A sweep to replay."""
@@ -153,11 +178,21 @@ CASES: dict[str, CaseMaker] = {
         for options in ("noise=0", "seed=3")
     },
     "recorded": _recorded,
-    **{f"fake {name}": _fake(name) for name in preset_names()},
+    # A module has no NVIDIA driver of this kind.
+    **{f"fake {name}": _fake(name) for name in preset_names() if preset(name).has_energy_counter},
+    **{f"tree {name}": _tree(name) for name in layout_names()},
 }
 
+# One board of every kind of files runs every time; the others differ in lists and names.
+_TREES_OF_EACH_KIND = {"agx-orin-jp6", "nano-jp4", "thor-jp7"}
+_SELDOM = {f"tree {name}" for name in layout_names() if name not in _TREES_OF_EACH_KIND}
 
-@pytest.fixture(params=CASES)
+
+def _param(name: str) -> object:
+    return pytest.param(name, marks=pytest.mark.integration) if name in _SELDOM else name
+
+
+@pytest.fixture(params=[_param(name) for name in CASES])
 def case(request: pytest.FixtureRequest) -> DeviceCase:
     """Every device in turn."""
     return CASES[request.param](request)

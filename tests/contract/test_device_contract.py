@@ -17,7 +17,7 @@ from joulewise.domain.errors import (
     NotSupported,
 )
 from joulewise.domain.measurement import GpuSample
-from joulewise.domain.points import AUTO, OperatingPoint, Touched
+from joulewise.domain.points import AUTO, OperatingPoint, PowerLimitRange, Touched
 from joulewise.domain.ports import Gpu
 from joulewise.domain.session import DeviceSession
 
@@ -46,15 +46,28 @@ def _moderate_point(gpu: Gpu) -> OperatingPoint:
 
 def _period_s(gpu: Gpu) -> float:
     period_s = gpu.energy_counter_period_s
-    assert period_s is not None
+    if period_s is None:
+        pytest.skip("this device has no energy counter")
     return period_s
+
+
+def _is_held(sm_clock_mhz: int | None, asked_mhz: int | None) -> bool:
+    """Whether a clock that was asked for is in force: one that is counted reads up to 3 % low."""
+    assert sm_clock_mhz is not None
+    assert asked_mhz is not None
+    return 0.97 * asked_mhz <= sm_clock_mhz <= asked_mhz
 
 
 def _least_limit(gpu: Gpu) -> OperatingPoint:
     """The lowest power limit: the compute kernel draws more than that."""
+    return OperatingPoint(power_limit_w=_limits(gpu).least_w)
+
+
+def _limits(gpu: Gpu) -> PowerLimitRange:
     limits = gpu.clock_grid().power_limits
-    assert limits is not None
-    return OperatingPoint(power_limit_w=limits.least_w)
+    if limits is None:
+        pytest.skip("this device has no power limit that can be set")
+    return limits
 
 
 def _under_load(session: DeviceSession, kernel: str = "compute") -> GpuSample:
@@ -105,7 +118,7 @@ def test_a_requested_point_shows_under_load(session: DeviceSession) -> None:
     point = _moderate_point(session.gpu)
     session.gpu.request(point)
     sample = _under_load(session)
-    assert sample.sm_clock_mhz == point.sm_clock_mhz
+    assert _is_held(sample.sm_clock_mhz, point.sm_clock_mhz)
     assert point.mem_clock_mhz in (None, sample.mem_clock_mhz)
 
 
@@ -132,7 +145,7 @@ def test_a_reset_gives_back_no_knob_but_those_named(session: DeviceSession) -> N
     point = _moderate_point(gpu)
     gpu.request(point)
     gpu.reset(Touched(knobs=frozenset({"power_limit_w", "mem_clock_mhz"})))
-    assert _under_load(session).sm_clock_mhz == point.sm_clock_mhz
+    assert _is_held(_under_load(session).sm_clock_mhz, point.sm_clock_mhz)
     gpu.reset(Touched(knobs=frozenset({"sm_clock_mhz"})))
     assert _under_load(session).sm_clock_mhz != point.sm_clock_mhz
 
@@ -156,13 +169,14 @@ def test_a_clock_that_is_not_listed_is_refused_and_changes_nothing(
     ):
         with pytest.raises(NotSupported):
             session.gpu.request(wrong)
-    assert _under_load(session).sm_clock_mhz == point.sm_clock_mhz
+    assert _is_held(_under_load(session).sm_clock_mhz, point.sm_clock_mhz)
 
 
 def test_a_power_limit_reads_back_and_is_put_back_to_what_was_found(
     session: DeviceSession,
 ) -> None:
     gpu = session.gpu
+    _limits(gpu)
     found = gpu.knob_state()
     gpu.request(_least_limit(gpu))
     assert gpu.knob_state().power_limit_w == _least_limit(gpu).power_limit_w
@@ -179,8 +193,9 @@ def test_a_power_limit_reads_back_and_is_put_back_to_what_was_found(
 
 
 def test_a_lower_power_limit_slows_what_draws_more(session: DeviceSession) -> None:
+    least = _least_limit(session.gpu)
     before = _under_load(session)
-    session.gpu.request(_least_limit(session.gpu))
+    session.gpu.request(least)
     capped = _under_load(session)
     assert (capped.sm_clock_mhz or 0) < (before.sm_clock_mhz or 0)
     assert _power_w(capped) < 0.9 * _power_w(before)
@@ -192,8 +207,7 @@ def test_a_power_limit_above_the_one_found_is_refused_and_changes_nothing(
 ) -> None:
     gpu = session.gpu
     found = gpu.knob_state()
-    limits = gpu.clock_grid().power_limits
-    assert limits is not None
+    limits = _limits(gpu)
     for wrong_w in (limits.found_w + 1.0, limits.least_w - 1.0):
         with pytest.raises(NotSupported):
             gpu.request(OperatingPoint(power_limit_w=wrong_w))
@@ -276,13 +290,15 @@ def test_waiting_for_a_tick_ends_right_when_the_counter_moves(session: DeviceSes
 
 def test_a_counter_that_does_not_move_in_time_is_an_error(session: DeviceSession) -> None:
     gpu = session.gpu
+    period_s = _period_s(gpu)
     gpu.wait_for_energy_tick(1.0)
     with pytest.raises(MeasurementError):
-        gpu.wait_for_energy_tick(_period_s(gpu) / 10)
+        gpu.wait_for_energy_tick(period_s / 10)
 
 
 def test_the_energy_counter_agrees_with_power_over_time(session: DeviceSession) -> None:
     gpu = session.gpu
+    _period_s(gpu)
     with session.runner.loop("compute", run="contract") as loop:
         loop.run_for(SETTLED_S)
         first = gpu.wait_for_energy_tick(1.0)

@@ -150,8 +150,8 @@ def test_by_hand_the_least_clock_is_let_go_of_before_the_most_is_lowered(tmp_pat
     typed = still_set(read_journal(journal), journal).partition("; by hand: ")[2]
     board = tmp_path / "board"
     assert typed.split(" && ") == [
-        f"echo 0 > {board}/min_freq",
         f"echo userspace > {board}/governor",
+        f"echo 0 > {board}/min_freq",
         f"echo {HZ[816]} > {board}/max_freq",
         f"echo {HZ[816]} > {board}/min_freq",
     ]

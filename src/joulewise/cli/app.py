@@ -19,6 +19,7 @@ from joulewise.cli.beside import OWN_ARGUMENTS, print_error
 from joulewise.cli.commands import (
     apply,
     doctor,
+    finetune,
     frontier,
     importing,
     listing,
@@ -63,6 +64,9 @@ app.command("measure", short_help="Measure a workload at each operating point.")
 app.command("plan")(plan.plan)
 app.command("verify", short_help="Run baseline and plan afresh, in pairs.")(verify.verify)
 app.command("frontier")(frontier.frontier)
+app.add_typer(
+    finetune.app, name="finetune", short_help="Choose the GPU clock of a fine-tuning job."
+)
 app.add_typer(pipeline.app, name="pipeline", short_help="Choose clocks for a pipeline of stages.")
 app.command("transfer", short_help="Run a plan's clocks on other batch sizes.")(transfer.transfer)
 app.command(
@@ -209,7 +213,7 @@ def _fail(error: JoulewiseError, arguments: Sequence[str]) -> int:
     if not _wants_json(own):
         print_error(error)
         return EXIT_ERROR
-    is_beside = _RUNS_ANOTHER.intersection(own[:1]) and "--dry-run" not in own
+    is_beside = _runs_another(arguments) and "--dry-run" not in own
     try:
         print_json(error_document(error), sys.stderr if is_beside else sys.stdout)
         sys.stdout.flush()
@@ -218,28 +222,45 @@ def _fail(error: JoulewiseError, arguments: Sequence[str]) -> int:
     return EXIT_ERROR
 
 
-_RUNS_ANOTHER = frozenset({"apply", "run"})
+_RUNS_ANOTHER = frozenset({("apply",), ("run",), ("finetune", "run")})
+_MAY_RUN_ANOTHER = ("finetune", "sweep")
+
+
+def _runs_another(arguments: Sequence[str]) -> bool:
+    """Whether it is a command that runs one of the user's."""
+    if _command_of(arguments) is not None:
+        return True
+    return tuple(arguments[:2]) == _MAY_RUN_ANOTHER and "--" in arguments
+
+
+def _command_of(arguments: Sequence[str]) -> tuple[str, ...] | None:
+    """The name of a command that always runs one of the user's, of one word or two."""
+    heads = (tuple(arguments[:count]) for count in (1, 2))
+    return next((head for head in heads if head in _RUNS_ANOTHER), None)
 
 
 def _own(arguments: Sequence[str]) -> Sequence[str]:
     """The arguments that are meant for us, without a command line of the user's behind them."""
     if "--" in arguments:
         return arguments[: list(arguments).index("--")]
-    if not _RUNS_ANOTHER.intersection(arguments[:1]):
+    command = _command_of(arguments)
+    if command is None:
         return arguments
-    with_value = _options_with_value(arguments[0])
-    is_value = True
-    for index, text in enumerate(arguments):
+    with_value = _options_with_value(command)
+    is_value = False
+    for index, text in enumerate(arguments[len(command) :], start=len(command)):
         if not is_value and not text.startswith("-"):
             return arguments[:index]
         is_value = not is_value and text in with_value
     return arguments
 
 
-def _options_with_value(name: str) -> frozenset[str]:
+def _options_with_value(path: Sequence[str]) -> frozenset[str]:
     """Options of a command whose value is the argument behind them."""
-    command = getattr(typer.main.get_command(app), "commands", {})[name]
-    options = [one for one in command.params if not getattr(one, "is_flag", True)]
+    command: object = typer.main.get_command(app)
+    for name in path:
+        command = getattr(command, "commands", {})[name]
+    options = [one for one in getattr(command, "params", ()) if not getattr(one, "is_flag", True)]
     return frozenset(text for option in options for text in option.opts)
 
 

@@ -9,11 +9,9 @@ from rich.console import Console
 
 from joulewise.cli.outcome import Outcome
 from joulewise.cli.render import percent, print_caveats, print_line, say, signed_percent, table
-from joulewise.domain.caveats import Caveat
 from joulewise.domain.finetuning import ClockCost
 from joulewise.domain.plan import Status
 from joulewise.report.ucurve import CurveCharacter, clocks_text
-from joulewise.report.verdict import ran_on
 from joulewise.workflow.finetune_reporting import CurveReport
 
 _COLUMNS = ("job", "best MHz", "saving", "time", "vs pinned max", "within 2 %, MHz")
@@ -46,14 +44,17 @@ def render(console: Console, report: CurveReport, out: Path | None, page: Path |
     """One table, the doubts, one sentence, and where the files are."""
     console.print(table(None, _COLUMNS, _rows(report.characters), copied_count=1))
     print_caveats(console, report.caveats)
-    curve = report.characters[0].curve
-    say(console, f"{ran_on(curve.device_name, curve.device, _origin(report))} {report.sentence}")
+    say(console, f"{_origin(report)} {report.sentence}")
     print_line(console, None if out is None else f"Curves: {out}")
     print_line(console, None if page is None else f"Figure: {page}")
 
 
-def _origin(report: CurveReport) -> Sequence[Caveat]:
-    return [caveat for one in report.curves for caveat in one.caveats]
+def _origin(report: CurveReport) -> str:
+    """What the figures come from: a model, or hardware."""
+    curves = report.curves
+    devices = dict.fromkeys(f"{one.device_name} ({one.device})" for one in curves)
+    is_simulated = any(one.is_simulated for one in curves)
+    return f"{'Simulated' if is_simulated else 'Measured on'} {', '.join(devices)}."
 
 
 def _rows(characters: Sequence[CurveCharacter]) -> Iterator[tuple[str, ...]]:

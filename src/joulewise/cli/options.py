@@ -22,7 +22,7 @@ Device = Annotated[
     typer.Option(
         "--device",
         envvar="JOULEWISE_DEVICE",
-        help="Device string: nvml:0, nvml:GPU-UUID, virtual:rtx3080ti,noise=0,seed=7 or "
+        help="Device string: nvml:0, nvml:GPU-UUID, jetson, virtual:rtx3080ti,noise=0,seed=7 or "
         "recorded:sweep.parquet; see `joulewise devices`.",
     ),
 ]
@@ -96,7 +96,7 @@ MemClocks = Annotated[
         envvar="JOULEWISE_MEM_CLOCKS",
         metavar="MHZ,…",
         help="Memory clocks to measure, e.g. auto,9501. Default: auto and all listed; on nvml "
-        "devices auto only, unless the device string says memory_lock=on.",
+        "and jetson devices auto only, unless the device string says memory_lock=on.",
     ),
 ]
 PowerLimits = Annotated[

@@ -72,19 +72,16 @@ def commands_of(settings: Sequence[FoundSetting]) -> Iterator[str]:
     A least above the most is refused. What is set now is not known, so the least is let go of
     first: 0 is *do not care* (Linux, Documentation/ABI/testing/sysfs-class-devfreq).
     """
-    settings = tuple(compared(settings))
-    least = next((one for one in settings if PurePosixPath(one.path).name == _LEAST), None)
-    has_most = any(PurePosixPath(one.path).name == _MOST for one in settings)
-    if least is None or not has_most:
-        yield from map(_command, settings)
-        return
-    yield f"echo 0 > {least.path}"
-    for one in settings:
-        if one is not least:
-            yield _command(one)
-        if PurePosixPath(one.path).name == _MOST:
-            yield _command(least)
-
-
-def _command(setting: FoundSetting) -> str:
-    return f"echo {setting.text} > {setting.path}"
+    kept = tuple(compared(settings))
+    texts = {PurePosixPath(one.path): one.text for one in kept}
+    for path, text in texts.items():
+        least, most = path.with_name(_LEAST), path.with_name(_MOST)
+        is_pair = path.name in {_LEAST, _MOST} and least in texts and most in texts
+        if not is_pair:
+            yield f"echo {text} > {path}"
+        elif path.name == _MOST:
+            yield from (
+                f"echo 0 > {least}",
+                f"echo {text} > {most}",
+                f"echo {texts[least]} > {least}",
+            )

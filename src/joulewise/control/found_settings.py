@@ -7,7 +7,6 @@ whoever had set it: never to the top, and never to a guess.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import PurePosixPath
 
 from joulewise.domain.errors import DeviceError
 from joulewise.domain.points import KNOBS, FoundSetting, KnobState
@@ -18,7 +17,7 @@ _MOST_SETTINGS_COUNT = 32
 _LONGEST_PATH_COUNT = 4096
 _LONGEST_TEXT_COUNT = 256
 _HZ_PER_KHZ, _LEAST_HZ = 1000, 1_000_000
-_MEMORY, _MEMORY_LOCK, _UNLOCKED = "mem_clock_mhz", "mrq_rate_locked", "0"
+_MEMORY, _UNLOCKED = "mem_clock_mhz", "0"
 
 
 def settings_of(fields: object) -> tuple[FoundSetting, ...]:
@@ -95,6 +94,9 @@ def check_settings(
         now = now_at.get(one.path)
         if now is None or is_same(now, one.text) or now != ours_at.get(one.path):
             continue
+        if ours is None and not one.text.isdecimal():
+            # A governor that the kernel no longer has; whoever replays this could never go on.
+            continue
         raise DeviceError(
             f"{one.path} of {gpu.identity.name} reads {now}, and it was {one.text} before",
             hint=f"Set it by hand, as root: echo {one.text} > {one.path}",
@@ -102,13 +104,13 @@ def check_settings(
 
 
 def compared(settings: Sequence[FoundSetting]) -> Iterator[FoundSetting]:
-    """All of them but the rate of a memory clock that nobody has locked: it moves by itself."""
-    is_floating = any(
-        PurePosixPath(one.path).name == _MEMORY_LOCK and one.text == _UNLOCKED for one in settings
-    )
+    """All of them but the rate of a memory clock that nobody has locked: it moves by itself.
+
+    Such a lock is a flag beside the rate, and no rate is 0.
+    """
+    is_floating = any(one.knob == _MEMORY and one.text == _UNLOCKED for one in settings)
     for one in settings:
-        is_lock = PurePosixPath(one.path).name == _MEMORY_LOCK
-        if one.knob != _MEMORY or is_lock or not is_floating:
+        if one.knob != _MEMORY or one.text == _UNLOCKED or not is_floating:
             yield one
 
 

@@ -19,6 +19,7 @@ LEAST, MOST, GOVERNOR = "min_freq", "max_freq", "governor"
 OTHERS_HINT = "Another controller (nvpmodel, jetson_clocks, a power daemon) may set it; stop it."
 
 _LIST = "available_frequencies"
+_THERMAL = "/sys/class/thermal"
 _STOCK_GOVERNORS = ("nvhost_podgov", "simple_ondemand")
 _HZ_PER_MHZ = 1_000_000
 # The kernel keeps both bounds in whole kHz.
@@ -48,6 +49,10 @@ class ClockRange:
     def is_same(self, other: ClockRange) -> bool:
         """Whether both are the same to the kernel."""
         return is_same_hz(self.least, other.least) and is_same_hz(self.most, other.most)
+
+    def is_below(self, other: ClockRange) -> bool:
+        """Whether neither bound is higher than the other's."""
+        return int(self.least) <= int(other.least) and int(self.most) <= int(other.most)
 
     def __str__(self) -> str:
         """Render as `306 to 1300 MHz`."""
@@ -153,6 +158,24 @@ class Devfreq:
             return None
         return ClockRange(least=least, most=most)
 
+    @property
+    def is_held_down_by_heat(self) -> bool:
+        """Whether the kernel cools by this node: then both bounds may read lower than they are set.
+
+        Its cooling devices are `devfreq-…`, in older kernels `thermal-devfreq-0` (Linux,
+        drivers/thermal/devfreq_cooling.c).
+        """
+        kinds = (f"devfreq-{self._folder.rpartition('/')[2]}", "thermal-devfreq-")
+        try:
+            devices = [one for one in self._files.names(_THERMAL) if one.startswith("cooling_")]
+            return any(
+                (self._files.read(f"{_THERMAL}/{one}/type") or "").startswith(kinds)
+                and self._files.read(f"{_THERMAL}/{one}/cur_state") not in {None, "", "0"}
+                for one in devices
+            )
+        except NotPermitted:
+            return False
+
     def set_range(self, wanted: ClockRange) -> None:
         """Set both bounds and see that they are; at no moment is the lower above the upper one.
 
@@ -203,6 +226,8 @@ class Devfreq:
         now = self.clock_range
         until_s = self._timer.now_s() + _SHOWN_WITHIN_S
         while now is None or not now.is_same(wanted):
+            if now is not None and now.is_below(wanted) and self.is_held_down_by_heat:
+                return
             if self._timer.now_s() >= until_s:
                 reads = "no clock reads" if now is None else f"{now} read"
                 raise DeviceError(

@@ -133,7 +133,7 @@ class JetsonGpu:
         """
         memory = self._emc.listed_mhz
         return ClockGrid(
-            sm_clocks_mhz=tuple(allowed(self._files, self._node())),
+            sm_clocks_mhz=tuple(allowed(self._files, self._node().listed())),
             mem_clocks_mhz=memory if self._options.is_memory_lock_allowed else (),
             read_mem_clocks_mhz=memory,
         )
@@ -266,8 +266,8 @@ class JetsonGpu:
             )
         if point.mem_clock_mhz is not None:
             self._check_memory_clock(point.mem_clock_mhz)
-        devfreq = self._node()
-        clocks, listed = allowed(self._files, devfreq), devfreq.listed()
+        listed = self._node().listed()
+        clocks = allowed(self._files, listed)
         if point.sm_clock_mhz in set(listed) - set(clocks):
             raise NotSupported(
                 f"the power mode of {self._name} allows no GPU clock above {max(clocks)} MHz",

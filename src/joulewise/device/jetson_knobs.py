@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from joulewise.device.jetson_clock import measured_mhz, see_in_force
@@ -118,6 +118,22 @@ class _Pin:
     asked: ClockRange
     is_sure: bool = True
 
+    def found_by_now(self, now: ClockRange | None, devfreq: Devfreq) -> ClockRange:
+        """What is to be put back: a bound that somebody else set since the last request is theirs.
+
+        One that reads lower while the kernel cools is ours all the same.
+        """
+        if now is None or not self.is_sure or now.is_same(self.asked):
+            return self.found
+        if now.is_below(self.asked) and devfreq.is_held_down_by_heat:
+            return self.found
+        is_least_ours = is_same_hz(now.least, self.asked.least)
+        is_most_ours = is_same_hz(now.most, self.asked.most)
+        return ClockRange(
+            least=self.found.least if is_least_ours else now.least,
+            most=self.found.most if is_most_ours else now.most,
+        )
+
 
 class GpuClockKnob:
     """The GPU clock as one number: both bounds of the devfreq node; the governor stays as it is."""
@@ -160,14 +176,9 @@ class GpuClockKnob:
             return
         devfreq = self._node()
         now = devfreq.clock_range
-        wanted = pin.found
-        if pin.is_sure and now is not None:
-            is_least_ours = is_same_hz(now.least, pin.asked.least)
-            is_most_ours = is_same_hz(now.most, pin.asked.most)
-            wanted = ClockRange(
-                least=pin.found.least if is_least_ours else now.least,
-                most=pin.found.most if is_most_ours else now.most,
-            )
+        wanted = pin.found_by_now(now, devfreq)
+        # Should it fail, whatever reads then is not somebody else's.
+        self._pin = replace(pin, is_sure=False)
         if now is None or wanted != now:
             devfreq.set_range(wanted.in_order)
         self._pin = None
@@ -209,7 +220,9 @@ class GpuClockKnob:
                 hint="What cannot be read cannot be put back, so nothing was set.",
             )
         asked = ClockRange(least=text, most=text)
-        pin = _Pin(found=bounds if self._pin is None else self._pin.found, asked=asked)
+        # A bound that somebody else set since our last request is what goes back.
+        found = bounds if self._pin is None else self._pin.found_by_now(bounds, devfreq)
+        pin = _Pin(found=found, asked=asked)
         before_mhz = measured_mhz(self._files, devfreq)
         try:
             devfreq.set_range(asked)
@@ -230,12 +243,12 @@ class GpuClockKnob:
                 devfreq.set_range(bounds.in_order)
         except DeviceError as other:
             error.add_note(f"Besides: {other}")
-            self._pin = _Pin(found=pin.found, asked=pin.asked, is_sure=False)
+            self._pin = replace(pin, is_sure=False)
 
     def _undo(self, bounds: ClockRange | None, pin: _Pin | None) -> None:
         unsure = self._pin or pin
         if unsure is not None:
-            self._pin = _Pin(found=unsure.found, asked=unsure.asked, is_sure=False)
+            self._pin = replace(unsure, is_sure=False)
         if bounds is not None:
             self._node().set_range(bounds.in_order)
         self._pin = pin
@@ -300,6 +313,8 @@ class MemoryClockKnob:
             return
         is_others = self._emc.is_lock_known and self._emc.locked_mhz() != self._asked_mhz
         if self._asked_mhz is None or not is_others:
+            # Should it fail, whatever reads then is not somebody else's.
+            self._asked_mhz = None
             self._put(self._found)
         self.forget()
 
@@ -326,19 +341,18 @@ class MemoryClockKnob:
         self._emc.put_back(settings)
 
 
-def allowed(files: BoardFiles, devfreq: Devfreq) -> Mapping[int, str]:
-    """Listed clocks that the power mode allows: Hz by label, ascending, never none.
+def allowed(files: BoardFiles, listed: Mapping[int, str]) -> Mapping[int, str]:
+    """Listed clocks (Hz by label, ascending) that the power mode allows; never none.
 
-    What a mode caps is the operator's to lift. Raises NotSupported, NotPermitted, DeviceLost.
+    What a mode caps is the operator's to lift.
     """
-    listed = devfreq.listed()
     ceiling_mhz = sm_clock_ceiling_mhz(tuple(listed), power_mode(files))
     return {label: text for label, text in listed.items() if label <= ceiling_mhz}
 
 
 def _stock_range(files: BoardFiles, devfreq: Devfreq) -> ClockRange:
     """From the lowest listed clock to the highest that the power mode allows."""
-    texts = tuple(allowed(files, devfreq).values())
+    texts = tuple(allowed(files, devfreq.listed()).values())
     return ClockRange(least=texts[0], most=texts[-1])
 
 

@@ -138,7 +138,7 @@ def _nothing(why: str) -> RailScope:
 def _lacks_of_total(total: str) -> str:
     if total == "VIN":
         # Its sensor sits at the input of the board (Thor forum, 366461).
-        return "nothing that its input feeds: whatever else is plugged in there counts as well"
+        return "whatever else draws power behind the input of the board counts as well"
     return _CARRIER
 
 

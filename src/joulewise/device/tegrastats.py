@@ -32,9 +32,9 @@ _TEMP = re.compile(
     rf"{_BEGIN}([A-Za-z][\w.-]*)@(-?\d{{1,4}}(?:\.\d{{1,6}})?)C(?:/-?[\d.]{{1,9}}C)?{_END}",
     re.ASCII,
 )
-# AGX Xavier has rails that are called GPU and CPU.
+# AGX Xavier has rails that are called GPU and CPU; memory is a rail's like where it was cut off.
 _RAIL = re.compile(
-    rf"{_BEGIN}([A-Za-z][\w.+-]*) (\d{{1,7}})(?:mW)?/(\d{{1,7}})(?:mW)?(?:/\d{{1,7}}(?:mW)?)?"
+    rf"{_BEGIN}(?!I?RAM |SWAP )([A-Za-z][\w.+-]*) (\d{{1,7}})(?:mW)?/(\d{{1,7}})(?:mW)?(?:/\d{{1,7}}(?:mW)?)?"
     rf"{_END}",
     re.ASCII,
 )

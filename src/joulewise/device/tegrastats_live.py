@@ -14,7 +14,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from types import TracebackType
-from typing import IO
+from typing import IO, Self
 
 from joulewise.device.jetson_rails import rail_scope
 from joulewise.device.real_time import MonotonicTimer
@@ -63,7 +63,7 @@ class LiveTegrastats:
         """Of the process that runs; `None` where none does."""
         return None if self._process is None else self._process.pid
 
-    def __enter__(self) -> LiveTegrastats:
+    def __enter__(self) -> Self:
         """Start it. Raises NotSupported where there is none, NotPermitted."""
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the caller names the program
@@ -99,6 +99,8 @@ class LiveTegrastats:
 
     def __iter__(self) -> Iterator[TimedLine]:
         """Lines as they come, until `close`. Raises DeviceError where it ends by itself."""
+        if self._thread is None:
+            return
         while (came := self._lines.get()) is not None:
             time_s, text = came
             line = parse_line(text)

@@ -75,12 +75,12 @@ def line_power_w(line: TegrastatsLine, scope: RailScope) -> float | None:
 def _told(path: Path) -> _Told:
     texts, is_ended = _texts(path)
     parsed = [(row, parse_line(text)) for row, text in enumerate(texts, start=1) if text.strip()]
+    notes = []
+    if not is_ended and _is_torn([line for _, line in parsed]):
+        notes.append(f"line {parsed[-1][0]} was cut off in the middle, and is left out")
+        parsed.pop()
     known = [(row, line) for row, line in parsed if line.is_recognised]
     foreign = [row for row, line in parsed if not line.is_recognised]
-    notes = []
-    if not is_ended and known and known[-1][0] == len(texts) and _is_torn(known):
-        notes.append(f"line {known[-1][0]} was cut off in the middle, and is left out")
-        known.pop()
     if foreign:
         notes.append(f"{_lines(foreign)} not of tegrastats, and left out")
     if not known:
@@ -104,11 +104,11 @@ def _texts(path: Path) -> tuple[list[str], bool]:
     return text.replace("\r\n", "\n").split("\n"), text.endswith("\n")
 
 
-def _is_torn(known: Sequence[tuple[int, TegrastatsLine]]) -> bool:
-    """Whether a line that was not ended says less than the one before."""
-    if len(known) == 1:
+def _is_torn(lines: Sequence[TegrastatsLine]) -> bool:
+    """Whether a last line that was not ended says less than the one before."""
+    if len(lines) < 2 or not lines[-2].is_recognised:  # noqa: PLR2004 - nothing to compare with
         return False
-    (_, before), (_, last) = known[-2:]
+    before, last = lines[-2:]
     sensors = {temp.sensor for temp in before.temps}
     return last.labels != before.labels or not sensors <= {temp.sensor for temp in last.temps}
 
@@ -122,15 +122,18 @@ def _runs(
 
 def _intervals(
     runs: Sequence[Sequence[TegrastatsLine]], interval_s: float | None, path: Path
-) -> tuple[Interval, ...]:
-    """Each run's interval; one that is too short to tell has that of the others."""
+) -> tuple[Interval | None, ...]:
+    """Each run's interval; one that is too short to tell has that of the others.
+
+    `None` where no run has two lines.
+    """
     if interval_s is not None:
         return (Interval(interval_s=interval_s, interval_error_s=None),) * len(runs)
     own = [interval(run) for run in runs]
     told = [one for one in own if one is not None]
     if not told:
         if max(len(run) for run in runs) == 1:
-            return (Interval(interval_s=1.0, interval_error_s=None),) * len(runs)
+            return (None,) * len(runs)
         raise InputError(
             "has no two lines of different seconds, so the time between lines is not known",
             file=str(path),
@@ -155,7 +158,7 @@ def _scope(lines: Sequence[TegrastatsLine]) -> tuple[RailScope, tuple[str, ...]]
 
 def _timed(
     runs: Sequence[Sequence[TegrastatsLine]],
-    intervals: Sequence[Interval],
+    intervals: Sequence[Interval | None],
     found: Sequence[Break],
     scope: RailScope,
     usual: Sequence[str],
@@ -163,20 +166,21 @@ def _timed(
     begin_s = 0.0
     gaps = [one.after_s for one in found]
     for run, step, after_s in zip(runs, intervals, [*gaps, None], strict=True):
+        interval_s = 0.0 if step is None else step.interval_s
         yield TegrastatsRun(
             lines=tuple(
                 TimedLine(
-                    time_s=begin_s + index * step.interval_s,
+                    time_s=begin_s + index * interval_s,
                     line=line,
                     module_power_w=line_power_w(line, scope) if usual else None,
                 )
                 for index, line in enumerate(run)
             ),
-            interval_s=step.interval_s,
-            interval_error_s=step.interval_error_s,
+            interval_s=None if step is None else step.interval_s,
+            interval_error_s=None if step is None else step.interval_error_s,
         )
-        last_s = begin_s + (len(run) - 1) * step.interval_s
-        begin_s = last_s + (step.interval_s if after_s is None else after_s)
+        last_s = begin_s + (len(run) - 1) * interval_s
+        begin_s = last_s + (interval_s if after_s is None else after_s)
 
 
 def _break_notes(found: Sequence[Break], rows: Sequence[int]) -> Iterator[str]:

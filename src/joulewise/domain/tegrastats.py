@@ -92,12 +92,12 @@ class TimedLine:
 class TegrastatsRun:
     """Lines that one tegrastats printed without a pause.
 
-    Lines lie `interval_s` apart; `interval_error_s` is the standard error of that where it was
-    told from the stamps, and `None` where it was given.
+    Lines lie `interval_s` apart, `None` where there is one alone; `interval_error_s` is the
+    standard error of that where it was told from the stamps, and `None` where it was given.
     """
 
     lines: tuple[TimedLine, ...]
-    interval_s: float
+    interval_s: float | None
     interval_error_s: float | None = None
 
 
@@ -161,12 +161,16 @@ class TegrastatsLog:
     @property
     def update_period_s(self) -> float | None:
         """How often readings change, in the mean; `None` where they never do."""
-        repeated = self.repeated_ratio
-        line_count = sum(len(run.lines) for run in self.runs)
-        if repeated is None or repeated >= 1.0:
+        repeated, interval_s = self.repeated_ratio, self.mean_interval_s
+        if repeated is None or repeated >= 1.0 or interval_s is None:
             return None
-        interval_s = sum(run.interval_s * len(run.lines) for run in self.runs) / line_count
         return interval_s / (1.0 - repeated)
+
+    @property
+    def mean_interval_s(self) -> float | None:
+        """How far lines lie apart, in the mean over all runs; `None` without two lines."""
+        step_count = sum(len(run.lines) - 1 for run in self.runs)
+        return self.duration_s / step_count if step_count else None
 
     def between(self, from_s: float | None, to_s: float | None) -> TegrastatsLog:
         """Only lines at these times, both ends included; runs without any fall away."""

@@ -136,7 +136,7 @@ class PowerLog:
         period_s = self.period_s()
         inner = self._between(start_s, end_s)
         moves = _moves(inner)
-        scatter_w = _std([one.power_w for one in moves]) / math.sqrt(max(1, len(moves)))
+        scatter_w = _scatter_w([one.power_w for one in moves]) / math.sqrt(max(1, len(moves)))
         edge_j = sum(period_s * self._swing_w(time_s, period_s) for time_s in (start_s, end_s))
         return SpanPower(
             energy_j=energy_j,
@@ -280,8 +280,12 @@ def _gaps_j(readings: Sequence[_Reading], period_s: float) -> float:
     return (max(powers_w) - min(powers_w)) * sum(gap_s for gap_s in gaps_s if gap_s > longest_s)
 
 
-def _std(values: Sequence[float]) -> float:
-    if len(values) <= 1:
+def _scatter_w(powers_w: Sequence[float]) -> float:
+    """Standard deviation of single values, from how neighbours differ: slow drift is none.
+
+    Von Neumann's mean square successive difference (1941), half of which estimates the variance.
+    """
+    if len(powers_w) <= 1:
         return 0.0
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    squares = math.fsum((b - a) ** 2 for a, b in pairwise(powers_w))
+    return math.sqrt(squares / (2 * (len(powers_w) - 1)))

@@ -138,7 +138,7 @@ def known(curve: ClockCurve) -> JobFeatures:
 
 def _left_out_within(noisy: Sequence[ClockCurve], kind: PolicyKind, bench: Bench) -> Clocks:
     """Within a budget the leaf's figures count, so each job gets a policy of all others."""
-    picks = []
+    picks: list[int | None] = []
     for place, curve in enumerate(noisy):
         others = (*noisy[:place], *noisy[place + 1 :])
         policy = LearnedPolicy(train_policy(others, kind))

@@ -25,6 +25,9 @@ class EvaluationNoise:
     block_energy_ratio: float
 
 
+NO_NOISE = EvaluationNoise(run_ratio=0.0, block_time_ratio=0.0, block_energy_ratio=0.0)
+"""Everything as it is."""
+
 USUAL_NOISE = EvaluationNoise(run_ratio=0.02, block_time_ratio=0.0005, block_energy_ratio=0.01)
 """2 % from run to run (assumed: arXiv 2607.05933 ran each point once and says so), and within a
 run what one window of a virtual board has (`simulator.noise.DEFAULT_NOISE`)."""

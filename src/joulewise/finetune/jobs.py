@@ -23,7 +23,6 @@ from joulewise.workload.transformer.presets import preset_model
 _SMALL_PARAMETER_COUNT, _BASE_PARAMETER_COUNT = 75_000_000, 200_000_000
 # Lengths of the examples of a task scatter by half of their mean: assumed.
 _LENGTH_SPREAD_RATIO = 0.5
-PADDED = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +56,14 @@ class TrainingJob:
     def padded_sequence_count(self) -> int:
         """Tokens of every example of a batch, which is padded to its longest one.
 
-        The mean of the longest of n log-normal lengths, by Blom's score of the largest of n
-        normal values (Blom 1958): (n - 3/8) / (n + 1/4).
+        The longest of n log-normal lengths as it is in the middle: the largest of n normal values
+        lies at the quantile (n - 3/8) / (n + 1/4) (Blom 1958). DataCollatorWithPadding of the
+        published scripts pads to it.
         """
         sigma = math.sqrt(math.log(1.0 + _LENGTH_SPREAD_RATIO**2))
         score = _largest_normal_score(self.batch_count)
-        ratio = math.exp(sigma * score - sigma**2 / 2)
-        longest = min(self.task.longest_sequence_count, (ratio if PADDED else 1.0) * self.task.mean_sequence_count)
-        return max(1, round(longest))
+        longest = self.task.mean_sequence_count * math.exp(sigma * score - sigma**2 / 2)
+        return round(min(self.task.longest_sequence_count, longest))
 
     @property
     def step_count(self) -> int:

@@ -117,6 +117,13 @@ class StepScheduler:
         self._schedule.close()
         self._wish = None
 
+    def cost_so_far(self, log: PowerLog) -> ClockCost:
+        """What the block at hand took up to now, for one that the end of training ends.
+
+        Raises MeasurementError where none of its steps was measured.
+        """
+        return cost_of_steps(self.asked_mhz, self._times, log)
+
     def see(self, marks: Sequence[StepMark], log: PowerLog) -> None:
         """Take new marks into account; readings have to reach beyond the last of them."""
         known = () if self._last_mark is None else (self._last_mark,)

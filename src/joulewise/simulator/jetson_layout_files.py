@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 
 from joulewise.simulator.jetson_layout import (
@@ -129,16 +128,8 @@ def over_current_folder(layout: BoardLayout) -> str:
     return _hwmon_folder(layout, "soctherm_oc")
 
 
-def marker_text(layout: BoardLayout, pid: int | None) -> str:
-    """What the marker says: `pid` keeps the tree alive in real time; `None`: time is virtual."""
-    return json.dumps(
-        {"board": layout.name, "time": "virtual" if pid is None else "real", "pid": pid}
-    )
-
-
 def _identity(layout: BoardLayout) -> dict[str, str]:
     return {
-        MARKER_PATH: marker_text(layout, None),
         "/proc/device-tree/model": f"{layout.board}\0",
         "/proc/device-tree/compatible": "".join(f"{name}\0" for name in layout.compatible),
         "/proc/device-tree/serial-number": f"{layout.serial}\0",

@@ -7,13 +7,37 @@ from __future__ import annotations
 
 import posixpath
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from joulewise.domain.errors import InputError
 from joulewise.simulator.jetson_boards import BOARDS
 from joulewise.simulator.jetson_layout import BoardLayout
 from joulewise.simulator.jetson_layout_files import MARKER_PATH, layout_files, layout_links
 
-__all__ = ["MARKER_PATH", "BoardLayout", "layout", "layout_names", "write_layout"]
+__all__ = [
+    "MARKER_PATH",
+    "BoardLayout",
+    "TreeMarker",
+    "layout",
+    "layout_names",
+    "read_marker",
+    "tree_layout",
+    "write_layout",
+    "write_marker",
+]
+
+
+class TreeMarker(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tree says of itself: which board it is, and which process moves it in real time.
+
+    `pid` is `None` where none does: the tree stands still, or its time is virtual.
+    """
+
+    board: str
+    time: Literal["real", "virtual"]
+    pid: int | None = None
 
 
 def layout_names() -> tuple[str, ...]:
@@ -30,6 +54,41 @@ def layout(name: str) -> BoardLayout:
             hint=f"Known: {', '.join(BOARDS)}.",
         )
     return BOARDS[name]
+
+
+def read_marker(root: Path) -> TreeMarker | None:
+    """What the tree below this folder says of itself; `None` where there is none.
+
+    Raises InputError for a marker that cannot be read.
+    """
+    file = root / MARKER_PATH.lstrip("/")
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=TreeMarker)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InputError(
+            f"it does not say which fake board this is: {error}",
+            file=str(file),
+            hint="Write the tree anew, into an empty folder.",
+        ) from error
+
+
+def write_marker(root: Path, marker: TreeMarker) -> None:
+    """Have the tree say this of itself, all at once."""
+    file = root / MARKER_PATH.lstrip("/")
+    beside = file.with_name(f".{file.name}.new")
+    beside.write_bytes(msgspec.json.encode(marker) + b"\n")
+    beside.replace(file)
+
+
+def tree_layout(root: Path) -> BoardLayout | None:
+    """Which board the tree below this folder is; `None` where there is no tree.
+
+    Raises InputError for a marker that cannot be read, or that names no board known here.
+    """
+    marker = read_marker(root)
+    return None if marker is None else layout(marker.board)
 
 
 def write_layout(layout: BoardLayout, root: Path, *, power_mode: int | None = None) -> None:
@@ -51,6 +110,7 @@ def write_layout(layout: BoardLayout, root: Path, *, power_mode: int | None = No
         file = root / path.lstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text if text.endswith("\0") else f"{text}\n", encoding="utf-8")
+    write_marker(root, TreeMarker(board=layout.name, time="virtual"))
     for path, target in layout_links(layout).items():
         link = root / path.lstrip("/")
         link.parent.mkdir(parents=True, exist_ok=True)

@@ -65,10 +65,7 @@ def governed_state(
     chosen = np.array(
         [
             [
-                begin
-                + governed_level(
-                    range(begin, end), parts.busy_ratio[row, begin:end], target
-                )
+                begin + governed_level(range(begin, end), parts.busy_ratio[row, begin:end], target)
                 for begin, end in columns
             ]
             for row in range(len(works))

@@ -25,6 +25,11 @@ def preset_names() -> tuple[str, ...]:
     return tuple(_FILES)
 
 
+def nvml_preset_names() -> tuple[str, ...]:
+    """Those of them that NVIDIA's management library serves: all but modules with rails."""
+    return tuple(name for name in _FILES if not preset(name).rails)
+
+
 @functools.cache
 def preset(name: str) -> GpuSpec:
     """The virtual GPU of that name. Raises InputError naming the known ones."""

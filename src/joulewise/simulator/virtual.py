@@ -344,6 +344,14 @@ def _identity(spec: GpuSpec, options: VirtualOptions) -> GpuIdentity:
         caveats.append(
             Caveat(kind=CaveatKind.UNCALIBRATED, seen=f"parameters of {spec.name} are estimates")
         )
+    if spec.rails:
+        counted = " + ".join(one.rail for one in spec.rails if one.is_counted)
+        caveats.append(
+            Caveat(
+                kind=CaveatKind.ENERGY_OF_MODULE,
+                seen=f"energy is of {counted}; the carrier board is not measured",
+            )
+        )
     return GpuIdentity(
         spec=options.spec,
         name=spec.name,

@@ -13,6 +13,8 @@ from joulewise.domain.board_state import BoardState
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.ports import ReadBackGpu, WatchedGpu
 
+_OF_POWER_MODE = (CaveatKind.TPCS_GATED, CaveatKind.POWER_MODE_CAPS)
+
 
 def baseline_doubts(gpu: WatchedGpu) -> tuple[Caveat, ...]:
     """What is to be said of a baseline that is measured now, with every knob left as found.
@@ -24,15 +26,15 @@ def baseline_doubts(gpu: WatchedGpu) -> tuple[Caveat, ...]:
     """
     if not isinstance(gpu, ReadBackGpu):
         return ()
-    return doubts_of_state(gpu.board_state(), gpu.clock_grid().sm_clocks_mhz)
+    doubts = doubts_of_state(gpu.board_state())
+    # What the power mode does was seen when the device was opened, by the whole list of clocks.
+    of_mode = (one for one in gpu.identity.caveats if one.kind in _OF_POWER_MODE)
+    return with_baseline_doubts(doubts, of_mode)
 
 
-def doubts_of_state(state: BoardState, listed_mhz: tuple[int, ...]) -> tuple[Caveat, ...]:
-    """BaselinePinned where this is not the stock state, TpcsGated and PowerModeCaps where so.
-
-    `listed_mhz` are the clocks that the board lists, ascending.
-    """
-    return tuple(_doubts(state, listed_mhz))
+def doubts_of_state(state: BoardState) -> tuple[Caveat, ...]:
+    """BaselinePinned where this is not the stock state, TpcsGated where SMs are switched off."""
+    return tuple(_doubts(state))
 
 
 def with_baseline_doubts(caveats: Iterable[Caveat], doubts: Iterable[Caveat]) -> tuple[Caveat, ...]:
@@ -42,7 +44,7 @@ def with_baseline_doubts(caveats: Iterable[Caveat], doubts: Iterable[Caveat]) ->
     return (*named, *(one for one in doubts if one.kind not in kinds))
 
 
-def _doubts(state: BoardState, listed_mhz: tuple[int, ...]) -> Iterator[Caveat]:
+def _doubts(state: BoardState) -> Iterator[Caveat]:
     off_stock = state.off_stock
     if off_stock is not None:
         yield Caveat(
@@ -50,18 +52,12 @@ def _doubts(state: BoardState, listed_mhz: tuple[int, ...]) -> Iterator[Caveat]:
             seen=off_stock,
             advice=_way_back(state),
         )
-    mode = mode_text(state)
     if state.gated_tpc_count:
-        what = "group" if state.gated_tpc_count == 1 else "groups"
-        seen = f"{state.gated_tpc_count} {what} of SMs of {state.board} are switched off ({mode})"
-        yield Caveat(kind=CaveatKind.TPCS_GATED, seen=seen)
-    highest = listed_mhz[-1] if listed_mhz else state.sm_clock_ceiling_mhz
-    if state.sm_clock_ceiling_mhz < highest:
         seen = (
-            f"{mode} allows {state.sm_clock_ceiling_mhz} MHz of the {highest} MHz that "
-            f"{state.board} lists"
+            f"{mode_text(state)} switches {state.gated_tpc_count} groups of SMs (TPCs) of "
+            f"{state.board} off"
         )
-        yield Caveat(kind=CaveatKind.POWER_MODE_CAPS, seen=seen)
+        yield Caveat(kind=CaveatKind.TPCS_GATED, seen=seen)
 
 
 def mode_text(state: BoardState) -> str:
@@ -73,7 +69,7 @@ def mode_text(state: BoardState) -> str:
 
 
 def _way_back(state: BoardState) -> str:
-    """How the board comes to its stock state; both bounds are named, for the governor is not all."""
+    """How the board comes to its stock state; a governor alone does not unpin it."""
     if state.is_jetson_clocks_on:
         return "Undo jetson_clocks before: sudo jetson_clocks --restore."
     if state.mem_clock_locked_mhz is not None and state.sm_clock_min_mhz != state.sm_clock_max_mhz:

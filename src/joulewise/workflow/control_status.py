@@ -11,6 +11,7 @@ import msgspec
 from joulewise.control.daemon.messages import GpuState, State, Status, state_of
 from joulewise.control.drift import SETTLE_S, DriftWatch
 from joulewise.control.remote import reach
+from joulewise.device.jetson_string import is_jetson
 from joulewise.device.nvml_gpu import open_nvml
 from joulewise.device.real_time import MonotonicTimer
 from joulewise.domain.caveats import Caveat, CaveatKind
@@ -20,6 +21,8 @@ from joulewise.domain.errors import JoulewiseError
 from joulewise.domain.points import AUTO
 from joulewise.simulator.fake_driver import loaded_driver
 from joulewise.workflow.absent_gpus import traces_beside
+from joulewise.workflow.baseline_state import baseline_doubts
+from joulewise.workflow.jetson_boards import open_board
 from joulewise.workflow.lease_findings import NO_LEASE, LeaseTrace, lease_trace
 from joulewise.workflow.leasing import socket_path
 from joulewise.workflow.metrics import watch_machine
@@ -121,9 +124,20 @@ def _with_drift(gpu: ControlledGpu) -> ControlledGpu:
     nor of what a dead holder left set, which explains a low clock.
     """
     is_explained = gpu.holder is not None or gpu.left_set is not None
+    if is_jetson(gpu.device):
+        return gpu if is_explained else replace(gpu, caveats=(*gpu.caveats, *_pinned(gpu.device)))
     if is_explained or gpu.sample is None or not is_loaded(gpu.sample):
         return gpu
     return replace(gpu, caveats=(*gpu.caveats, *_foreign(gpu.device)))
+
+
+def _pinned(device: str) -> tuple[Caveat, ...]:
+    """What somebody has set on a board, which can be read without any load."""
+    try:
+        doubts = baseline_doubts(open_board(device))
+    except JoulewiseError:
+        return ()
+    return tuple(one for one in doubts if one.kind is CaveatKind.BASELINE_PINNED)
 
 
 def _foreign(device: str) -> tuple[Caveat, ...]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from joulewise.device.jetson_string import is_jetson, parse_jetson
 from joulewise.device.nvml_facts import driver_facts, gpu_facts
 from joulewise.device.nvml_gpu import open_nvml
 from joulewise.device.nvml_string import is_nvml, parse_nvml
 from joulewise.device.real_time import MonotonicTimer
 from joulewise.domain.caveats import Caveat, CaveatKind
-from joulewise.domain.errors import InputError, NotSupported
+from joulewise.domain.errors import InputError, JoulewiseError, NotSupported
 from joulewise.domain.points import ClockGrid, OperatingPoint, PowerLimitRange
 from joulewise.domain.ports import (
     ClockTracer,
@@ -34,6 +36,9 @@ from joulewise.simulator.presets import preset, preset_names
 from joulewise.simulator.recorded import RecordedGpu, open_recorded
 from joulewise.simulator.virtual import is_virtual, open_virtual
 from joulewise.store.sweeps import read_sweep
+from joulewise.workflow.jetson_boards import board_here, is_integrated, refuse_integrated
+from joulewise.workflow.jetson_sessions import is_tree_calibrated, open_board_session
+from joulewise.workflow.jetson_time import fake_tree
 from joulewise.workflow.workloads import refuse_other_size
 
 # The paper sweeps every 14th of 127 SM clocks: ten, spread evenly over the list.
@@ -78,8 +83,36 @@ class AskedPowerLimit:
 
 
 def device_lines() -> tuple[DeviceLine, ...]:
-    """Every device that is there: the virtual ones, and GPUs of the loaded NVIDIA driver."""
-    return (*(_device_line(name) for name in preset_names()), *_nvml_lines())
+    """Every device that is there: the virtual ones, GPUs of the NVIDIA driver, and the board."""
+    board = _board_lines()
+    # The board's own GPU is listed once, by what tells of it.
+    nvml = (one for one in _nvml_lines() if not board or not is_integrated(one.name))
+    return (*(_device_line(name) for name in preset_names()), *nvml, *board)
+
+
+def _board_lines() -> tuple[DeviceLine, ...]:
+    """The Jetson that this is, if it is one; none that does not tell its clocks."""
+    gpu = board_here()
+    if gpu is None:
+        return ()
+    try:
+        grid = gpu.clock_grid()
+    except JoulewiseError:
+        return ()
+    identity = gpu.identity
+    return (
+        DeviceLine(
+            device=identity.spec,
+            name=identity.name,
+            is_simulated=identity.is_simulated,
+            is_calibrated=is_tree_calibrated(identity.spec),
+            sm_clock_count=len(grid.sm_clocks_mhz),
+            mem_clock_count=len(grid.known_mem_clocks_mhz),
+            lag_s=None,
+            stall_s=None,
+            uuid=identity.uuid,
+        ),
+    )
 
 
 def _nvml_lines() -> tuple[DeviceLine, ...]:
@@ -141,6 +174,10 @@ def open_session(
     """
     if is_nvml(device):
         return _open_nvml(device, workload, hardware)
+    if is_jetson(device):
+        if fake_tree(device) is not None:
+            refuse_workless(workload)
+        return open_board_session(device, workload, hardware)
     if is_recorded(device):
         recording = Path(parse_recorded(device).preset)
         sweep = read_sweep(recording)
@@ -162,6 +199,7 @@ def _open_nvml(device: str, workload: Workload, hardware: HardwareRunners | None
     if driver is not None:
         doubts = doubts_of_fake(driver, open_nvml(device, timer=timer).index)
     gpu = open_nvml(device, timer=timer, caveats=doubts)
+    refuse_integrated(gpu.identity.name)
     if driver is not None:
         refuse_workless(workload)
         runner, iterations, tracer = open_fake_session_parts(driver, gpu.index, workload.works)
@@ -210,8 +248,8 @@ def _refuse_unknown(device: str) -> None:
     raise InputError(
         f"no virtual GPU is called {name!r}" if is_virtual(device) else f"{device!r} is no device",
         field="device",
-        hint=f"{meant}Known: {', '.join(known)}, nvml:INDEX or nvml:GPU-UUID for NVIDIA GPUs, and "
-        "recorded:SWEEP for a recording.",
+        hint=f"{meant}Known: {', '.join(known)}, nvml:INDEX or nvml:GPU-UUID for NVIDIA GPUs, "
+        "jetson for the GPU of a Jetson, and recorded:SWEEP for a recording.",
     )
 
 
@@ -235,12 +273,12 @@ def points_of_device(
 def memory_clocks_of_device(
     identity: GpuIdentity, asked: Sequence[int | None] | None
 ) -> Sequence[int | None] | None:
-    """The memory clocks asked for; auto alone on an NVIDIA GPU whose string allows no lock.
+    """The memory clocks asked for; auto alone on hardware whose string allows no lock.
 
     A lock on the memory clock slows some GPUs at any clock, so it has to be asked for. Raises
     InputError for a memory clock where it was not.
     """
-    if not is_nvml(identity.spec) or parse_nvml(identity.spec).is_memory_lock_allowed:
+    if _may_lock_memory(identity.spec):
         return asked
     if any(clock is not None for clock in asked or ()):
         raise InputError(
@@ -250,6 +288,12 @@ def memory_clocks_of_device(
             "lock costs speed, so joulewise measures that first.",
         )
     return (None,)
+
+
+def _may_lock_memory(spec: str) -> bool:
+    if is_jetson(spec):
+        return parse_jetson(spec, os.environ).is_memory_lock_allowed
+    return not is_nvml(spec) or parse_nvml(spec).is_memory_lock_allowed
 
 
 def points_to_measure(

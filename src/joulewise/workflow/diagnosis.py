@@ -139,7 +139,9 @@ def _driver(driver: DriverFacts, gpus: Sequence[SeenGpu], host: HostFacts) -> Fi
 def _what_is_there(driver: DriverFacts, host: HostFacts) -> str | None:
     """Hardware and kernel module, which a missing library says nothing of."""
     if host.is_jetson:
-        return "This is a Jetson board, whose clocks are not NVML's; joulewise does not drive it."
+        return (
+            "This is a Jetson board, whose clocks are not NVML's: --device jetson reads its files."
+        )
     # The bus does not show what these reach.
     if host.nvidia_pci_count is None or host.is_wsl or host.is_gvisor or driver.is_fake:
         return None

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from joulewise.control.lock import NamedHolder
 from joulewise.device.host import host_facts
+from joulewise.device.jetson_string import PREFIX as BOARD
+from joulewise.device.jetson_string import is_jetson
 from joulewise.device.nvml_facts import driver_facts, gpu_facts
 from joulewise.device.nvml_gpu import open_nvml
 from joulewise.device.nvml_string import is_index, is_nvml, parse_nvml
@@ -22,6 +24,8 @@ from joulewise.workflow.absent_gpus import traces_beside
 from joulewise.workflow.daemon_findings import DaemonView, daemon_view
 from joulewise.workflow.diagnosis import SeenGpu, diagnose
 from joulewise.workflow.findings import Diagnosis
+from joulewise.workflow.jetson_boards import is_board_here, is_integrated
+from joulewise.workflow.jetson_diagnosis import board_diagnosis, examine_board, see_board
 from joulewise.workflow.lease_findings import (
     NO_LEASE,
     LeaseTrace,
@@ -31,13 +35,18 @@ from joulewise.workflow.lease_findings import (
 
 
 def examine(device: str | None = None) -> Diagnosis:
-    """Look at every GPU of the NVIDIA driver, or at one; sets nothing and needs no rights.
+    """Look at every GPU of the NVIDIA driver and at the board, or at one of them.
+
+    Sets nothing and needs no rights. On a Jetson NVML lists the board's own GPU at best, and
+    tells nothing of it, so that the board's files speak for it.
 
     Raises:
         InputError: `device` is no device string, or names no GPU of this machine, or a recording
             that cannot be read.
-        NotSupported: a MIG instance.
+        NotSupported: a MIG instance, or no Jetson.
     """
+    if device is not None and is_jetson(device):
+        return examine_board(device)
     if device is not None and is_virtual(device):
         identity = open_virtual(device, ()).gpu.identity
         said = f"{device} is a virtual GPU ({identity.name}): all of it can be read and set."
@@ -48,21 +57,28 @@ def examine(device: str | None = None) -> Diagnosis:
         raise InputError(
             f"{device!r} is no device",
             field="device",
-            hint="Say nvml, nvml:0, nvml:GPU-..., or leave --device out to see every GPU.",
+            hint="Say nvml, nvml:0, nvml:GPU-..., jetson, or leave --device out to see every GPU.",
         )
     asked = None if device is None else parse_nvml(device).selector
     driver = _driver()
     gpus = () if driver.problem is not None else _with_lost(tuple(map(_seen, gpu_facts())))
+    has_board = device is None and is_board_here()
+    if has_board:
+        gpus = tuple(gpu for gpu in gpus if not is_integrated(gpu.facts.name.value))
+        if not gpus:
+            return examine_board(BOARD)
     if device is not None and gpus:
         gpus = _named(device, asked, gpus)
     view = daemon_view([gpu.facts for gpu in gpus])
-    return diagnose(
+    diagnosis = diagnose(
         driver,
         tuple(_with_daemon(gpu, view) for gpu in gpus),
         host_facts(),
         state_dir=None if view.may_set else state_dir_finding(),
         daemon=view.finding,
     )
+    board = (board_diagnosis(see_board(BOARD)),) if has_board else ()
+    return replace(diagnosis, gpus=(*diagnosis.gpus, *board))
 
 
 def _with_daemon(gpu: SeenGpu, view: DaemonView) -> SeenGpu:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from joulewise.domain.caveats import Caveat, CaveatKind, by_gravity
 from joulewise.domain.errors import InputError
-from joulewise.domain.finetuning import ClockCurve
+from joulewise.domain.finetuning import ClockCurve, JobFeatures
 from joulewise.domain.ports import Progress, no_progress
 from joulewise.finetune.characterisation import characterise
 from joulewise.finetune.jobs import (
@@ -25,7 +25,12 @@ from joulewise.report.ucurve import CurveCharacter, curve_caveats, ucurve_senten
 from joulewise.report.ucurve_page import render_ucurves
 from joulewise.store.atomic import require_place, write_atomically
 from joulewise.store.clock_curves import read_curves, write_curves
+from joulewise.workflow.command import Command
+from joulewise.workflow.finetune_advising import job_features
+from joulewise.workflow.finetune_running_advice import only_gpu
 from joulewise.workflow.finetune_sweeping import SETTINGS, sweep_jobs
+from joulewise.workflow.finetune_sweeping_command import CommandSweepSettings, sweep_command
+from joulewise.workflow.point_watch import Notice
 
 ALL, TRAINING, UNSEEN = "all", "training", "unseen"
 
@@ -53,6 +58,25 @@ class GridSweep:
     mem_clock_mhz: int | None
     round_count: int
     window_s: float | None
+    out: Path | None
+    page: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramSweep:
+    """What `finetune sweep -- COMMAND` was asked for.
+
+    `device` is `None` for the board that this machine is, else its only GPU. `name` is what the
+    job is called; `None`: as its program. With `config` and `mean_sequence_count` the curve says
+    what is known of the job, so that policies can be learned from it.
+    """
+
+    device: str | None
+    arguments: Sequence[str]
+    settings: CommandSweepSettings
+    name: str | None
+    config: Path | None
+    mean_sequence_count: float | None
     out: Path | None
     page: Path | None
 
@@ -89,6 +113,31 @@ def sweep_grid(asked: GridSweep, progress: Progress = no_progress) -> CurveRepor
         progress=progress,
     )
     return report_curves(curves, asked.out, asked.page)
+
+
+def sweep_program(
+    asked: ProgramSweep, notice: Notice, progress: Progress = no_progress
+) -> tuple[CurveReport, int]:
+    """Measure a training program, write its curve, and the page where one is wanted.
+
+    Returns:
+        What the curve comes to, and the exit code of the program's last run.
+
+    Raises:
+        InputError: no such program or device, a config without the length of its examples or
+            the other way round, or a place that cannot be written to.
+        Others, as `sweep_command` and `only_gpu` raise them.
+    """
+    require_places(asked.out, asked.page)
+    command = Command(asked.arguments)
+    features = _features(asked)
+    gpu = only_gpu(asked.device)
+    swept = sweep_command(gpu, command, asked.settings, notice=notice, progress=progress)
+    name = asked.name or command.name or "command"
+    if features is not None:
+        features = replace(features, gpu_busy_ratio=swept.curve.baseline.busy_ratio)
+    curve = replace(swept.curve, job=name, features=features)
+    return report_curves((curve,), asked.out, asked.page), swept.code
 
 
 def report_file(path: Path, page: Path | None) -> CurveReport:
@@ -145,6 +194,18 @@ def chosen_jobs(asked: JobsAsked) -> tuple[TrainingJob, ...]:
     default = [name for name, task in TASKS.items() if not task.is_unseen]
     tasks = [_known(name, TASKS, "tasks") for name in asked.tasks or default]
     return tuple(job_of(MODELS[model], TASKS[task]) for model in models for task in tasks)
+
+
+def _features(asked: ProgramSweep) -> JobFeatures | None:
+    if asked.config is None and asked.mean_sequence_count is None:
+        return None
+    if asked.config is None or asked.mean_sequence_count is None:
+        raise InputError(
+            "what is known of a job is its config and the mean length of its examples, both",
+            field="config" if asked.config is None else "avg-seq-len",
+            hint="Give --config config.json and --avg-seq-len 48, or neither.",
+        )
+    return job_features(asked.config, mean_sequence_count=asked.mean_sequence_count)
 
 
 def _named(name: str) -> Sequence[TrainingJob]:

@@ -17,7 +17,7 @@ from joulewise.domain.clock_judgement import CAUSES
 from joulewise.domain.errors import JoulewiseError, MeasurementError
 from joulewise.domain.finetuning import ClockChoice, ClockCost
 from joulewise.domain.ports import Gpu, Lease
-from joulewise.finetune.live import Chooser, LiveGovernor, LiveSettings, Outcome, PairedSaving
+from joulewise.finetune.live import LiveGovernor, Outcome, PairedSaving
 from joulewise.finetune.live_schedule import Purpose, StepsTaken
 from joulewise.finetune.step_marks import STEPS_VARIABLE, StepTail
 from joulewise.measure.held_down import held_down
@@ -52,6 +52,11 @@ class Steered:
     uncertainty_j: float | None
     sm_clock_held_mhz: float | None
     caveats: tuple[Caveat, ...]
+
+    @property
+    def shown(self) -> PairedSaving | None:
+        """The saving, where it is one of the job; `None` where nothing is claimed."""
+        return self.saving if self.outcome is Outcome.SAVES else None
 
     @property
     def learning_count(self) -> int:
@@ -149,7 +154,7 @@ class LiveSteering:
                 *self._doubts,
                 *blocks.caveats,
                 *_doubts_of_costs(governor),
-                *_over_current(blocks),
+                *over_current(blocks),
                 *governor.choice.caveats,
                 *(held_down(samples, *CAUSES) if samples else ()),
                 *self._gpu.identity.caveats,
@@ -275,7 +280,8 @@ def memory_clock_moved(costs: Sequence[ClockCost]) -> Iterator[Caveat]:
         yield Caveat(kind=CaveatKind.MEMORY_CLOCK_MOVED, seen=seen)
 
 
-def _over_current(blocks: BlockSteering) -> Iterator[Caveat]:
+def over_current(blocks: BlockSteering) -> Iterator[Caveat]:
+    """OverCurrent where a supply drew more than it may while steps were measured."""
     count = blocks.log.over_current_count
     if count:
         seen = f"a supply drew more than it may {count} time(s) meanwhile"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from joulewise.domain.caveats import Caveat
 from joulewise.domain.errors import InputError, NotSupported
 from joulewise.domain.finetuning import ClockCurve
 from joulewise.domain.points import AUTO, OperatingPoint
@@ -16,6 +17,8 @@ from joulewise.finetune.step_work import step_work
 from joulewise.measure.cell import CellVisit, measure_visit
 from joulewise.measure.order import shuffled
 from joulewise.measure.settings import MeasureSettings
+from joulewise.simulator.device_string import is_recorded
+from joulewise.workflow.baseline_state import baseline_doubts, with_baseline_doubts
 from joulewise.workflow.devices import chosen_clocks, memory_clocks_of_device, open_session
 from joulewise.workflow.finetune_curves import (
     CurveSource,
@@ -81,6 +84,7 @@ def sweep_jobs(  # noqa: PLR0913 - what, where, how, and whom to tell
     )
     session = _open(device, workload)
     with lease_on(session.gpu) as lease:
+        doubts = baseline_doubts(session.gpu)
         points = _points(session.gpu, sm_clocks_mhz, mem_clock_mhz)
         visits = tuple(_visits(points, round_count, settings.seed))
         runs: list[JobRun] = []
@@ -89,7 +93,7 @@ def sweep_jobs(  # noqa: PLR0913 - what, where, how, and whom to tell
             for run in _runs_at(session, lease, visit, workload.kernels, settings):
                 runs.append(run)
                 progress(_WHAT, len(runs), len(visits) * len(jobs))
-        source = _source(session.gpu)
+        source = _source(session.gpu, doubts)
     return curves_of([(job.name, job.features) for job in jobs], runs, source)
 
 
@@ -110,6 +114,11 @@ def _check(jobs: Sequence[TrainingJob], round_count: int) -> None:
 
 def _open(device: str, workload: Workload) -> DeviceSession:
     """A simulated device; hardware needs the training program itself."""
+    if is_recorded(device):
+        raise NotSupported(
+            f"{device} is a recording, and tells nothing of jobs that are not in it",
+            hint="For the built-in jobs take --device virtual:agx-orin.",
+        )
     needs_program = NotSupported(
         f"{device} runs programs, and the built-in jobs are none: they are FLOPs, bytes and host "
         "time of a step, which simulated devices run",
@@ -170,11 +179,11 @@ def _runs_at(
         yield job_run(cell, heard.samples[1:])
 
 
-def _source(gpu: Gpu) -> CurveSource:
+def _source(gpu: Gpu, doubts: Sequence[Caveat]) -> CurveSource:
     identity = gpu.identity
     return CurveSource(
         device=identity.spec,
         device_name=identity.name,
         is_simulated=identity.is_simulated,
-        caveats=identity.caveats,
+        caveats=with_baseline_doubts(identity.caveats, doubts),
     )

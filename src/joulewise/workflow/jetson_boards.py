@@ -11,7 +11,7 @@ from joulewise.device.jetson_files import FolderFiles
 from joulewise.device.jetson_nodes import find_node, is_tegra
 from joulewise.device.jetson_string import PREFIX, parse_jetson
 from joulewise.domain.caveats import Caveat
-from joulewise.domain.errors import NotSupported
+from joulewise.domain.errors import JoulewiseError, NotSupported
 
 if TYPE_CHECKING:
     from joulewise.device.jetson_gpu import JetsonGpu
@@ -32,6 +32,14 @@ def is_board_here(environment: Mapping[str, str] | None = None) -> bool:
     environment = os.environ if environment is None else environment
     files = FolderFiles(Path(parse_jetson(PREFIX, environment).root))
     return is_tegra(files) and find_node(files) is not None
+
+
+def board_here() -> JetsonGpu | None:
+    """That board; `None` where this is none, or it does not open."""
+    try:
+        return open_board(PREFIX) if is_board_here() else None
+    except JoulewiseError:
+        return None
 
 
 def is_integrated(name: str | None) -> bool:

@@ -23,6 +23,7 @@ from joulewise.domain.errors import InputError, JoulewiseError, NotSupported
 from joulewise.domain.gpu_facts import GpuFacts
 from joulewise.domain.ports import GpuIdentity, Timer, WatchedGpu
 from joulewise.workflow.absent_gpus import is_recognized, recognized, traces_beside
+from joulewise.workflow.jetson_boards import board_here, is_integrated, open_board
 from joulewise.workflow.lease_findings import lease_trace
 from joulewise.workflow.machine_time import machine_timer
 
@@ -159,16 +160,26 @@ class _Reader:
 def watch_machine() -> GpuWatch:
     """Watch every GPU that the NVIDIA driver lists, also one that does not answer now.
 
+    On a Jetson the board's own GPU is watched by its files, whatever NVML lists of it.
+
     Raises:
-        NotSupported: there is no driver, or it lists no GPU.
+        NotSupported: there is no driver and no board, or the driver lists no GPU.
     """
-    driver = driver_facts()
-    if driver.problem is not None:
+    driver, board = driver_facts(), _board_place()
+    if driver.problem is not None and not board:
         raise NotSupported(driver.problem, hint=driver.hint)
     timer = machine_timer()
-    listed = [_known(gpu, is_fake=driver.is_fake) for gpu in gpu_facts()]
+    facts = () if driver.problem is not None else gpu_facts()
+    listed = [
+        _known(gpu, is_fake=driver.is_fake)
+        for gpu in facts
+        if not board or not is_integrated(gpu.name.value)
+    ]
     known = _told_apart(listed)
-    places = tuple(_place(one, gpu.device, timer) for gpu, one in zip(listed, known, strict=True))
+    places = (
+        *(_place(one, gpu.device, timer) for gpu, one in zip(listed, known, strict=True)),
+        *board,
+    )
     if not places:
         raise NotSupported(
             "the NVIDIA driver lists no GPU", hint="joulewise doctor says what is wrong."
@@ -232,6 +243,20 @@ def _told_apart(listed: Sequence[ControlledGpu]) -> tuple[ControlledGpu, ...]:
     silent_count = sum(not is_recognized(gpu) for gpu in listed)
     traces = traces_beside([gpu.uuid for gpu in listed]) if silent_count == 1 else {}
     return tuple(gpu if is_recognized(gpu) else recognized(gpu, traces) for gpu in listed)
+
+
+def _board_place() -> tuple[GpuPlace, ...]:
+    gpu = board_here()
+    if gpu is None:
+        return ()
+    identity = gpu.identity
+    known = ControlledGpu(
+        uuid=identity.uuid,
+        name=identity.name,
+        device=identity.spec,
+        is_simulated=identity.is_simulated,
+    )
+    return (GpuPlace(known=known, open=lambda: open_board(identity.spec)),)
 
 
 def _place(known: ControlledGpu, device: str, timer: Timer) -> GpuPlace:

@@ -21,7 +21,8 @@ DoctorDevice = Annotated[
     typer.Option(
         "--device",
         envvar="JOULEWISE_DEVICE",
-        help="One GPU, e.g. nvml:0. Default: every GPU of the NVIDIA driver.",
+        help="One GPU, e.g. nvml:0 or jetson. Default: every GPU of the NVIDIA driver, and the "
+        "board's own.",
     ),
 ]
 

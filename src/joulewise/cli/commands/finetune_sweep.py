@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from joulewise.cli.beside import UserCommand, end, tell
 from joulewise.cli.finetune_sweep_render import sweep_outcome
 from joulewise.cli.options import AsJson, FailOn
-from joulewise.cli.outcome import finish
+from joulewise.cli.outcome import EXIT_CAVEAT, finish
 from joulewise.cli.progress import progress_bars
 from joulewise.cli.values import caveat_kinds, clock_list
+from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.errors import InputError
-from joulewise.workflow.finetune_reporting import GridSweep, JobsAsked, report_file, sweep_grid
+from joulewise.domain.ports import Progress
+from joulewise.workflow.finetune_reporting import (
+    GridSweep,
+    JobsAsked,
+    ProgramSweep,
+    report_file,
+    sweep_grid,
+    sweep_program,
+)
+from joulewise.workflow.finetune_sweeping_command import CommandSweepSettings
 
 DEFAULT_SWEEP_DEVICE = "virtual:agx-orin"
 DEFAULT_CURVES = Path("curves.json")
+MOST_COUNT = 100_000
 
 SweepDevice = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--device",
         envvar="JOULEWISE_DEVICE",
-        help="Device string. The built-in jobs run on virtual devices; hardware, as in jetson, "
-        "needs a training command.",
+        help="Device string. Built-in jobs run on virtual devices, by default virtual:agx-orin; a "
+        "command on hardware, as in jetson, by default the only GPU here.",
     ),
 ]
 Jobs = Annotated[
@@ -59,7 +73,43 @@ SweepMemClock = Annotated[
     ),
 ]
 Rounds = Annotated[
-    int, typer.Option("--rounds", metavar="N", help="How often every clock is measured.")
+    int | None,
+    typer.Option(
+        "--rounds",
+        metavar="N",
+        help="How often every clock is measured. Default: once, and 3 times with a command.",
+    ),
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(
+        "--steps",
+        metavar="N",
+        help="Training steps of the command in one block, 10 by default; with --whole-runs in "
+        "one run, 100 by default.",
+    ),
+]
+WholeRuns = Annotated[
+    bool,
+    typer.Option(
+        "--whole-runs", help="Start the command anew at every clock, instead of taking turns."
+    ),
+]
+JobName = Annotated[
+    str | None,
+    typer.Option("--name", help="Name of the command's job. Default: that of its program."),
+]
+JobConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", help="config.json of the model that the command trains; policies go by it."
+    ),
+]
+AvgSeqLen = Annotated[
+    float | None,
+    typer.Option(
+        "--avg-seq-len", metavar="TOKENS", help="Mean tokens of a training example, unpadded."
+    ),
 ]
 Window = Annotated[
     str | None,
@@ -77,34 +127,126 @@ CurvesFile = Annotated[
 
 
 def sweep(
-    device: SweepDevice = DEFAULT_SWEEP_DEVICE,
+    command: UserCommand = None,
+    device: SweepDevice = None,
     jobs: Jobs = None,
     models: Models = None,
     tasks: Tasks = None,
     sm_clocks: SweepSmClocks = None,
     mem_clock: SweepMemClock = None,
-    rounds: Rounds = 1,
+    rounds: Rounds = None,
     window: Window = None,
+    steps: Steps = None,
+    whole_runs: WholeRuns = False,
+    name: JobName = None,
+    config: JobConfig = None,
+    avg_seq_len: AvgSeqLen = None,
     out: CurvesOut = DEFAULT_CURVES,
     html: PageOut = None,
     as_json: AsJson = False,
     fail_on: FailOn = None,
 ) -> None:
-    """Measure time and energy of a training step at every GPU clock and under the governor."""
+    """Measure time and energy of a training step at every GPU clock and under the governor.
+
+    Without a command built-in jobs run on a virtual device. A command has to mark its steps; its
+    output stays its own, and what is told goes to standard error.
+    """
     wanted = caveat_kinds(fail_on)
-    asked = GridSweep(
-        device=device,
+    clocks = pinned_clocks(sm_clocks, "sm-clocks")
+    if command:
+        of_grid = {"jobs": jobs, "models": models, "tasks": tasks, "mem-clock": mem_clock}
+        _refuse({**of_grid, "window": window}, "it is about built-in jobs, not about a command")
+        program = ProgramSweep(
+            device=device,
+            arguments=command,
+            settings=_settings(clocks, rounds, steps, is_whole_runs=whole_runs),
+            name=name,
+            config=config,
+            mean_sequence_count=avg_seq_len,
+            out=out,
+            page=html,
+        )
+        _sweep_program(program, wanted, as_json=as_json)
+        return
+    of_command = {"steps": steps, "whole-runs": whole_runs or None, "name": name, "config": config}
+    _refuse({**of_command, "avg-seq-len": avg_seq_len}, "it is about a command; none was given")
+    grid = GridSweep(
+        device=device or DEFAULT_SWEEP_DEVICE,
         jobs=JobsAsked(names=names(jobs), models=names(models), tasks=names(tasks)),
-        sm_clocks_mhz=pinned_clocks(sm_clocks, "sm-clocks"),
+        sm_clocks_mhz=clocks,
         mem_clock_mhz=one_clock(mem_clock, "mem-clock"),
-        round_count=rounds,
+        round_count=1 if rounds is None else rounds,
         window_s=None if window is None else span_s(window, "window"),
         out=out,
         page=html,
     )
+    _sweep_grid(grid, wanted, as_json=as_json)
+
+
+def _sweep_grid(grid: GridSweep, wanted: frozenset[CaveatKind], *, as_json: bool) -> None:
     with progress_bars(is_shown=not as_json) as progress:
-        report = sweep_grid(asked, progress)
-    finish(sweep_outcome(report, out, html), as_json=as_json, fail_on=wanted)
+        report = sweep_grid(grid, progress)
+    finish(sweep_outcome(report, grid.out, grid.page), as_json=as_json, fail_on=wanted)
+
+
+def _sweep_program(program: ProgramSweep, wanted: frozenset[CaveatKind], *, as_json: bool) -> None:
+    """Sweep a command, tell what came of it beside its output, and end with its exit code."""
+    report, code = sweep_program(program, tell, _told_in_tenths())
+    if not code and any(caveat.kind in wanted for caveat in report.caveats):
+        code = EXIT_CAVEAT
+    outcome = sweep_outcome(report, program.out, program.page)
+    end(outcome, code, trouble=None, as_json=as_json, out=None)
+
+
+def _told_in_tenths() -> Progress:
+    """Lines beside the output of a command, which a bar would break."""
+    told: set[int] = set()
+
+    def report(what: str, done_count: int, total_count: int) -> None:
+        tenth = 10 * done_count // max(total_count, 1)
+        if tenth not in told:
+            told.add(tenth)
+            tell(f"{what}: {done_count} of {total_count}")
+
+    return report
+
+
+def _settings(
+    clocks: tuple[int, ...] | None, rounds: int | None, steps: int | None, *, is_whole_runs: bool
+) -> CommandSweepSettings:
+    """As asked, and as usual where nothing was."""
+    usual = CommandSweepSettings(sm_clocks_mhz=clocks, is_whole_runs=is_whole_runs)
+    for count, field in ((rounds, "rounds"), (steps, "steps")):
+        if count is not None and not 1 <= count <= MOST_COUNT:
+            raise InputError(
+                f"{count} {field} cannot be measured",
+                field=field,
+                hint=f"Write a whole number from 1 to {MOST_COUNT}.",
+            )
+    if is_whole_runs:
+        if rounds is not None:
+            raise InputError(
+                "whole runs are one a clock, and have no rounds",
+                field="rounds",
+                hint="Leave --rounds out, or --whole-runs.",
+            )
+        return usual if steps is None else replace(usual, run_step_count=steps)
+    return replace(
+        usual,
+        round_count=usual.round_count if rounds is None else rounds,
+        block_step_count=usual.block_step_count if steps is None else steps,
+    )
+
+
+def _refuse(options: Mapping[str, object], why: str) -> None:
+    """Refuse options that go with the other kind of sweep. Raises InputError."""
+    given = next((name for name, value in options.items() if value is not None), None)
+    if given is not None:
+        raise InputError(
+            f"--{given} does not fit here: {why}",
+            field=given,
+            hint="Built-in jobs take no command; a command stands behind --: -- python train.py",
+        )
 
 
 def curves(

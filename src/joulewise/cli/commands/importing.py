@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from joulewise.cli.commands.importing_tegrastats import import_tegrastats
 from joulewise.cli.commands.importing_traces import import_ncu, import_timeline
 from joulewise.cli.options import (
     DEFAULT_SWEEP,
@@ -50,6 +51,7 @@ app.command("nsys")(
     import_timeline(Profiler.NSYS, "an Nsight Systems export (SQLite, or CSV of its stats)")
 )
 app.command("ncu")(import_ncu)
+app.command("tegrastats")(import_tegrastats)
 
 
 def _span(sweep: Sweep) -> str:

@@ -37,7 +37,7 @@ def devices(as_json: AsJson = False, fail_on: FailOn = None) -> None:
             console,
             "SM and memory are numbers of clocks. A new operating point comes late by the lag, and "
             "at every change the GPU waits for the stall; set them with lag=5ms or stall=1ms. "
-            "joulewise doctor tells what can be read and set on NVIDIA GPUs here.",
+            "joulewise doctor tells what can be read and set on the GPUs here.",
         )
 
     outcome = Outcome(status=Status.FEASIBLE, render=render, extra={"devices": lines})

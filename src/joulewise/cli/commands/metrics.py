@@ -33,7 +33,7 @@ Once = Annotated[
 
 
 def metrics(listen: Listen = DEFAULT_LISTEN, once: Once = False) -> None:
-    """Serve metrics of every NVIDIA GPU here to Prometheus, until stopped.
+    """Serve metrics of every GPU here to Prometheus, until stopped.
 
     Reads alone: needs no rights and no joulewised, which serves the same and more of its own.
     GPUs are read when they are scraped, at most twice a second.

@@ -25,7 +25,7 @@ RestoreDevice = Annotated[
     typer.Option(
         "--device",
         envvar="JOULEWISE_DEVICE",
-        help="One GPU, as in nvml:0. Default: every GPU that a dead holder left set.",
+        help="One GPU, as in nvml:0 or jetson. Default: every GPU that a dead holder left set.",
     ),
 ]
 

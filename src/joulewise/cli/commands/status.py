@@ -10,6 +10,7 @@ from rich.table import Table
 from joulewise.cli.options import AsJson
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.render import counted, print_wrapped, say, table
+from joulewise.control.by_hand import BOARD_UUID_START, is_board
 from joulewise.control.daemon.messages import AskedPoint, GpuState, SeenCaveat, SeenHolder
 from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.plan import Status
@@ -85,7 +86,7 @@ def _tables(seen: ControlStatus) -> Iterator[Table]:
 
 def _row(gpu: GpuState, seen: ControlStatus, digit_count: int) -> tuple[str, ...]:
     return (
-        "-" if gpu.index is None else f"nvml:{gpu.index}",
+        _number(gpu),
         _short(gpu.gpu, digit_count) if gpu.gpu != gpu.device else "-",
         _holder(gpu, seen),
         _asked(gpu),
@@ -94,13 +95,22 @@ def _row(gpu: GpuState, seen: ControlStatus, digit_count: int) -> tuple[str, ...
     )
 
 
+def _number(gpu: GpuState) -> str:
+    """What opens it here: its number for the driver, or that it is the board's own."""
+    if gpu.index is not None:
+        return f"nvml:{gpu.index}"
+    kind = gpu.device.partition(",")[0]
+    return "-" if ":" in kind else kind
+
+
 _UUID_START = "GPU-"
 _FEWEST_DIGIT_COUNT = 4
 
 
 def _short(uuid: str, digit_count: int) -> str:
     """The beginning of a UUID, which names the GPU in device strings."""
-    return uuid[: len(_UUID_START) + digit_count]
+    start = BOARD_UUID_START if is_board(uuid) else _UUID_START
+    return uuid[: len(start) + digit_count]
 
 
 def _digit_count(uuids: Sequence[str]) -> int:
@@ -139,7 +149,8 @@ def _pair(first: float | None, second: float | None, unit: str) -> str:
 
 
 def _title(gpu: GpuState) -> str:
-    return gpu.device if gpu.index is None else f"nvml:{gpu.index}"
+    number = _number(gpu)
+    return gpu.device if number == "-" else number
 
 
 def _lines(seen: ControlStatus) -> Iterator[str]:
@@ -161,11 +172,15 @@ def _lines(seen: ControlStatus) -> Iterator[str]:
         yield f"joulewised at {seen.daemon.socket} was not asked: {seen.daemon.problem}."
 
 
+# What a reading is of, and nothing that is amiss.
+_STANDING = {CaveatKind.SIMULATED_DEVICE.value, CaveatKind.ENERGY_OF_MODULE.value}
+
+
 def _doubts(gpu: GpuState) -> Iterator[str]:
     for caveat in gpu.caveats:
         # What a dead holder left set is no riddle.
         is_explained = gpu.left_set is not None and caveat.kind == CaveatKind.FOREIGN_CONTROL.value
-        if caveat.kind != CaveatKind.SIMULATED_DEVICE.value and not is_explained:
+        if caveat.kind not in _STANDING and not is_explained:
             yield f"{caveat.kind}: {caveat.seen}."
 
 

@@ -13,9 +13,8 @@ from joulewise.domain.finetuning import ClockCurve, JobFeatures
 from joulewise.finetune.features import BUSY, FEATURE_NAMES, feature_value
 
 FEWEST_JOBS_COUNT = 3
-_SMOOTHING_DEGREE_COUNT = 3
-# Twice as many clocks as coefficients; fewer would be followed point by point.
-_FEWEST_TO_SMOOTH_COUNT = 2 * (_SMOOTHING_DEGREE_COUNT + 1)
+# Twice as many clocks as terms of the law; fewer would be followed point by point.
+_FEWEST_TO_SMOOTH_COUNT = 8
 
 Array = NDArray[np.float64]
 
@@ -48,9 +47,10 @@ class CurveTable:
 def curve_table(curves: Sequence[ClockCurve]) -> CurveTable:
     """Lay curves side by side.
 
-    Energies are smoothed before clocks are compared: a cubic in the logarithm of the clock,
-    fitted to the logarithm of the energy, takes most of the noise of single points away and
-    follows the published curves within 1 % (slmdvfs2026, DeBERTa-v2-xlarge).
+    Energies are smoothed before clocks are compared, where a curve has eight of them or more: time
+    a/f + b times a power that grows with f gives the terms 1/f, 1, f and f^2. Their fit takes most
+    of the noise of single points away and follows the published curves of DeBERTa-v2-xlarge
+    within 1 % (slmdvfs2026).
 
     Args:
         curves: One curve per job, all at the same clocks of one device.
@@ -71,7 +71,7 @@ def curve_table(curves: Sequence[ClockCurve]) -> CurveTable:
     time_s = np.array([[cost.time_s for cost in curve.costs] for curve in curves])
     base_j = np.array([[curve.baseline.energy_j] for curve in curves])
     base_s = np.array([[curve.baseline.time_s] for curve in curves])
-    smooth = _smoothed(np.log(energy_j), curves[0].sm_clocks_mhz)
+    smooth = _smoothed(energy_j, curves[0].sm_clocks_mhz)
     return CurveTable(
         curves=curves,
         sm_clocks_mhz=curves[0].sm_clocks_mhz,
@@ -91,12 +91,19 @@ def with_utilisation(curve: ClockCurve) -> JobFeatures | None:
     return replace(curve.features, gpu_busy_ratio=curve.baseline.busy_ratio)
 
 
-def _smoothed(log_energies: Array, sm_clocks_mhz: Sequence[int]) -> Array:
+def _smoothed(energy_j: Array, sm_clocks_mhz: Sequence[int]) -> Array:
+    """Logarithms of the smoothed energies (n, C): least squares of relative errors."""
     if len(sm_clocks_mhz) < _FEWEST_TO_SMOOTH_COUNT:
-        return log_energies
-    place = np.log(np.array(sm_clocks_mhz) / sm_clocks_mhz[-1])
-    basis = np.vander(place, _SMOOTHING_DEGREE_COUNT + 1)
-    return np.asarray((basis @ np.linalg.pinv(basis) @ log_energies.T).T)
+        return np.asarray(np.log(energy_j))
+    place = np.array(sm_clocks_mhz) / sm_clocks_mhz[-1]
+    basis = np.stack([1.0 / place, np.ones_like(place), place, place**2], axis=1)
+    smooth = np.empty_like(energy_j)
+    for row, curve_j in enumerate(energy_j):
+        terms = np.linalg.lstsq(basis / curve_j[:, None], np.ones_like(place))[0]
+        smooth[row] = basis @ terms
+    # A curve that no such law fits (energy below 0 between wild points) is taken as it is.
+    is_wild = (smooth <= 0).any(axis=1, keepdims=True)
+    return np.asarray(np.log(np.where(is_wild, energy_j, smooth)))
 
 
 def _checked(curves: tuple[ClockCurve, ...]) -> tuple[JobFeatures, ...]:

@@ -43,15 +43,14 @@ class LearnedPolicy:
         descent = descend(self.document.nodes, features)
         clocks = _reachable(self.document.sm_clocks_mhz, listed(sm_clocks_mhz))
         doubts = self._doubts(features, descent)
+        expected = descent.leaf.expectations
         if max_slowdown_ratio is None:
             wanted_mhz = descent.leaf.sm_clock_mhz
-            chosen = next(
-                one for one in descent.leaf.expectations if one.sm_clock_mhz == wanted_mhz
-            )
+            chosen = next(one for one in expected if one.sm_clock_mhz == wanted_mhz)
             return self._choice(descent, chosen, clocks, doubts)
         fitting = [
             one
-            for one in descent.leaf.expectations
+            for one in expected
             if one.worst_slowdown_ratio <= 1.0 + max_slowdown_ratio
             and clocks[one.sm_clock_mhz] >= one.sm_clock_mhz * (1.0 - _SAME_CLOCK_RATIO)
         ]

@@ -1,0 +1,190 @@
+"""How `finetune run` reads: steps at each clock, the doubts, and one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+
+from joulewise.cli.beside import command_text
+from joulewise.cli.render import (
+    counted,
+    joules,
+    joules_within,
+    percent,
+    print_caveats,
+    say,
+    seconds,
+    signed_percent,
+    table,
+)
+from joulewise.domain.caveats import is_simulated
+from joulewise.domain.finetuning import ClockChoice, ClockCost
+from joulewise.finetune.live import Outcome, PairedSaving
+from joulewise.workflow.finetune_running import FinetuneRun, Steered
+
+
+def render(console: Console, result: FinetuneRun, arguments: Sequence[str]) -> None:
+    """A row for each clock that was measured, the doubts, and one sentence."""
+    rows = tuple(_rows(result.steered))
+    if rows:
+        console.print()
+        columns = ("clock", "for", "blocks", "time per step", "energy per step")
+        console.print(table(None, columns, rows, left_count=2))
+    print_caveats(console, result.caveats)
+    say(console, sentence(result, arguments))
+
+
+def sentence(result: FinetuneRun, arguments: Sequence[str]) -> str:
+    """What ran, which clock it had, and what that is shown to save."""
+    origin = "Simulated. " if is_simulated(result.caveats) else ""
+    steered = result.steered
+    took = f"{origin}{command_text(arguments)} took {seconds(result.time_s)}"
+    parts = [f"{took}{_steps(steered)}.", _verdict(steered)]
+    if steered.learning_count:
+        parts.append(
+            f"{counted(steered.learning_count, 'step')} went into finding and checking the clock."
+        )
+    parts.append(_GIVEN_BACK[result.is_given_back])
+    return " ".join(parts)
+
+
+_GIVEN_BACK = {
+    True: "What was set is given back.",
+    False: "What was set could not be given back.",
+    None: "Whether what was set is given back, joulewise status tells.",
+}
+
+
+def _steps(steered: Steered) -> str:
+    if not steered.step_count:
+        return ""
+    said = f", {counted(steered.step_count, 'training step')}"
+    if steered.energy_j is None:
+        return said
+    energy = (
+        joules(steered.energy_j)
+        if steered.uncertainty_j is None
+        else joules_within(steered.energy_j, steered.uncertainty_j)
+    )
+    return f"{said} of {seconds(steered.steps_time_s)} and {energy} in all"
+
+
+def _verdict(steered: Steered) -> str:
+    clock = _clock(steered.choice)
+    if steered.outcome is Outcome.SAVES and steered.saving is not None:
+        return f"{clock} {_saving_text(steered.saving)}."
+    if steered.saving is not None and steered.outcome in _BACK:
+        why = _BACK[steered.outcome]
+        saving = _saving_text(steered.saving)
+        return f"{clock} {why}, so the governor had the clock: {clock} {saving}."
+    return _UNSHOWN[steered.outcome].format(clock=clock)
+
+
+_BACK = {
+    Outcome.NOT_SHOWN: "was not shown to save energy",
+    Outcome.TOO_SLOW: "takes more time than allowed",
+}
+_UNSHOWN = {
+    Outcome.NO_STEPS: "It marked no training step, so {clock} was held as advised; no saving is "
+    "claimed.",
+    Outcome.ADVICE: "It ran at {clock} as advised; nothing was checked, and no saving is claimed.",
+    Outcome.UNFINISHED: "It ended before {clock} was checked; no saving is claimed.",
+    Outcome.GOVERNOR: "No clock was found that does better than the governor, which kept it.",
+    Outcome.GIVEN_UP: "The clock was left to somebody else on the way; no saving is claimed.",
+    Outcome.SAVES: "{clock} was held.",
+    Outcome.NOT_SHOWN: "{clock} was not shown to save energy.",
+    Outcome.TOO_SLOW: "{clock} takes more time than allowed.",
+}
+
+
+def _saving_text(saving: PairedSaving) -> str:
+    energy, time = saving.energy_interval, saving.time_interval
+    return (
+        f"saves {percent(1 - saving.energy_ratio)} of the energy of a step "
+        f"({percent(1 - energy.high_ratio)} … {percent(1 - energy.low_ratio)}) and takes "
+        f"{signed_percent(saving.time_ratio - 1)} of its time "
+        f"({signed_percent(time.low_ratio - 1)} … {signed_percent(time.high_ratio - 1)}) "
+        f"against the governor, by {counted(saving.pair_count, 'pair')} of blocks"
+    )
+
+
+def _clock(choice: ClockChoice) -> str:
+    return "the governor's clock" if choice.sm_clock_mhz is None else f"{choice.sm_clock_mhz} MHz"
+
+
+def _rows(steered: Steered) -> Iterator[tuple[str, ...]]:
+    for cost in steered.probed:
+        yield _row(cost.sm_clock_mhz, "probing", (cost,))
+    if steered.pairs:
+        yield _row(None, "checking", [baseline for baseline, _ in steered.pairs])
+        chosen = [one for _, one in steered.pairs]
+        yield _row(chosen[0].sm_clock_mhz, "checking", chosen)
+
+
+def _row(clock_mhz: int | None, purpose: str, costs: Sequence[ClockCost]) -> tuple[str, ...]:
+    """Means over blocks."""
+    return (
+        "governor" if clock_mhz is None else f"{clock_mhz} MHz",
+        purpose,
+        str(len(costs)),
+        seconds(sum(cost.time_s for cost in costs) / len(costs)),
+        joules(sum(cost.energy_j for cost in costs) / len(costs)),
+    )
+
+
+def document(result: FinetuneRun, arguments: Sequence[str]) -> dict[str, object]:
+    """What `--json` has beside the fields of every command."""
+    steered = result.steered
+    return {
+        "command": tuple(arguments),
+        "exit_code": result.code,
+        "device": result.device,
+        "device_name": result.device_name,
+        "is_simulated": result.is_simulated,
+        "advice": _choice_document(steered.advice),
+        "choice": _choice_document(steered.choice),
+        "outcome": steered.outcome,
+        "probed": [_cost_document(cost) for cost in steered.probed],
+        "verification": None if steered.saving is None else _saving_document(steered.saving),
+        "step_count": steered.step_count,
+        "step_counts": {purpose.value: count for purpose, count in steered.step_counts.items()},
+        "steps_time_s": steered.steps_time_s,
+        "uncertainty_j": steered.uncertainty_j,
+        "sm_clock_held_mhz": steered.sm_clock_held_mhz,
+        "is_given_back": result.is_given_back,
+    }
+
+
+def _choice_document(choice: ClockChoice) -> dict[str, object]:
+    return {
+        "policy": choice.policy,
+        "sm_clock_mhz": choice.sm_clock_mhz,
+        "reason": choice.reason,
+        "energy_ratio": choice.energy_ratio,
+        "slowdown_ratio": choice.slowdown_ratio,
+    }
+
+
+def _cost_document(cost: ClockCost) -> dict[str, object]:
+    return {
+        "sm_clock_mhz": cost.sm_clock_mhz,
+        "time_s": cost.time_s,
+        "energy_j": cost.energy_j,
+        "step_count": cost.step_count,
+        "time_error_s": cost.time_error_s,
+        "energy_error_j": cost.energy_error_j,
+        "busy_ratio": cost.busy_ratio,
+        "mem_clock_mhz": cost.mem_clock_mhz,
+    }
+
+
+def _saving_document(saving: PairedSaving) -> dict[str, object]:
+    energy, time = saving.energy_interval, saving.time_interval
+    return {
+        "pair_count": saving.pair_count,
+        "energy_ratio": saving.energy_ratio,
+        "energy_interval": (energy.low_ratio, energy.high_ratio),
+        "time_ratio": saving.time_ratio,
+        "time_interval": (time.low_ratio, time.high_ratio),
+    }

@@ -1,0 +1,58 @@
+"""Learning a policy from measured curves, or from a virtual board's built-in jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from joulewise.domain.errors import InputError
+from joulewise.finetune.jobs import training_jobs
+from joulewise.finetune.policies.training import train_policy
+from joulewise.store.atomic import require_place
+from joulewise.store.clock_curves import read_curves
+from joulewise.store.policies import PolicyDocument, PolicyKind, write_policy
+from joulewise.workflow.finetune_evaluating import true_curves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainJob:
+    """What to learn from: a curve file, or the truth of a virtual board; and where to write."""
+
+    curves: Path | None
+    device: str | None
+    kind: PolicyKind
+    out: Path
+
+
+def train_to_file(job: TrainJob) -> PolicyDocument:
+    """Learn a policy and write it.
+
+    Raises:
+        InputError: neither curves nor a virtual device or both, curves that cannot be read or
+            laid side by side, or a place that cannot be written to.
+    """
+    if (job.curves is None) == (job.device is None):
+        raise InputError(
+            "a policy is learned from a file of curves or on a virtual device, one of the two",
+            field="curves",
+            hint="Write joulewise finetune train-policy curves.json, or --device virtual:agx-orin.",
+        )
+    if job.curves is not None:
+        require_place(job.out, sources=(job.curves,))
+        document = _named(job.curves, job.kind)
+    else:
+        require_place(job.out)
+        document = train_policy(true_curves(str(job.device), training_jobs()), job.kind)
+    write_policy(job.out, document)
+    return document
+
+
+def _named(path: Path, kind: PolicyKind) -> PolicyDocument:
+    """What is wrong with curves names the file that they are from."""
+    curves = read_curves(path)
+    try:
+        return train_policy(curves, kind)
+    except InputError as error:
+        raise InputError(
+            error.message, file=str(path), field=error.field, hint=error.hint
+        ) from error
