@@ -19,7 +19,7 @@ from joulewise.domain.workload import Dtype, KernelKind, KernelWork
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.sweep import measure_sweep
 from joulewise.simulator.jetson_layouts import layout_names
-from joulewise.simulator.presets import preset, preset_names
+from joulewise.simulator.presets import nvml_preset_names, preset_names
 from joulewise.simulator.recorded import open_recorded
 from joulewise.simulator.virtual import open_virtual
 
@@ -179,7 +179,7 @@ CASES: dict[str, CaseMaker] = {
     },
     "recorded": _recorded,
     # A module has no NVIDIA driver of this kind.
-    **{f"fake {name}": _fake(name) for name in preset_names() if preset(name).has_energy_counter},
+    **{f"fake {name}": _fake(name) for name in nvml_preset_names()},
     **{f"tree {name}": _tree(name) for name in layout_names()},
 }
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.jetson_kernel import KernelFiles
 
 from joulewise.device.jetson_load import busy_ratio
 from joulewise.device.jetson_nodes import find_node
 from joulewise.device.jetson_thermal import gpu_temp_c, over_current_count
 from joulewise.simulator.jetson_layout_files import over_current_folder, zone_folder
 from joulewise.simulator.jetson_layouts import layout_names
-from tests.jetson_kernel import KernelFiles
 
 
 def told_load(board: KernelFiles, text: str) -> float | None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.jetson_kernel import KernelFiles
 
 from joulewise.device.jetson_files import FolderFiles
 from joulewise.device.jetson_modes import PowerMode, power_mode
 from joulewise.simulator.jetson_layout import NO_CAP
 from joulewise.simulator.jetson_layouts import layout, layout_names
-from tests.jetson_kernel import KernelFiles
 
 STATUS = "var/lib/nvpmodel/status"
 TABLE = "etc/nvpmodel.conf"
@@ -189,6 +189,7 @@ def test_links_in_a_circle_lead_nowhere(tmp_path: Path) -> None:
     assert power_mode(files) is None
 
 
+@settings(max_examples=50)
 @given(st.text(max_size=200), st.text(max_size=20))
 def test_no_table_and_no_state_file_crash_the_reader(table: str, status: str) -> None:
     board = KernelFiles("nano-jp4")

@@ -8,13 +8,13 @@ import posixpath
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.jetson_kernel import KernelFiles
 
 from joulewise.device.jetson_rails import RailReader, find_rails, module_power_w, rail_scope
 from joulewise.domain.measurement import RailPower
 from joulewise.simulator.jetson_layout import RailSensor
 from joulewise.simulator.jetson_layout_files import rail_figures
 from joulewise.simulator.jetson_layouts import layout, layout_names
-from tests.jetson_kernel import KernelFiles
 
 AGX_ORIN = ("VDD_GPU_SOC", "VDD_CPU_CV", "VIN_SYS_5V0")
 AGX_XAVIER = ("GPU", "CPU", "SOC", "CV", "VDDRQ", "SYS5V")
@@ -143,7 +143,9 @@ def test_two_rails_of_one_name_are_no_rail_to_count() -> None:
     assert "more than one rail says that it is VDD_IN" in (scope.left_out or "")
 
 
-@given(st.permutations([*AGX_XAVIER, *AGX_ORIN, *THOR, "POM_5V_IN", "VDD_IN", "VIN", "X"]), st.data())
+@given(
+    st.permutations([*AGX_XAVIER, *AGX_ORIN, *THOR, "POM_5V_IN", "VDD_IN", "VIN", "X"]), st.data()
+)
 def test_what_is_counted_is_one_total_or_one_whole_sum_in_any_order(
     labels: list[str], data: st.DataObject
 ) -> None:
@@ -239,10 +241,11 @@ def test_a_power_is_millivolts_times_milliamperes() -> None:
     # AGX Orin of id 45598164915: 843 mV 6170 mA; 780 mV 3437 mA; 4968 mV 953 mA.
     board = KernelFiles("agx-orin-jp6")
     for channel, (voltage, current) in enumerate(((843, 6170), (780, 3437), (4968, 953)), 1):
-        folder = "/sys/bus/i2c/drivers/ina3221/1-0040/hwmon"
-        place = board._resolved(f"{folder}/{board.names(folder)[0]}")
-        board.files[f"{place}/in{channel}_input"] = str(voltage)
-        board.files[f"{place}/curr{channel}_input"] = str(current)
+        for path in board.files:
+            if "/1-0040/" in path and path.endswith(f"/in{channel}_input"):
+                board.files[path] = str(voltage)
+            if "/1-0040/" in path and path.endswith(f"/curr{channel}_input"):
+                board.files[path] = str(current)
 
     assert module_power_w(rails_of(board).read()) == pytest.approx(5.20131 + 2.68086 + 4.734504)
 

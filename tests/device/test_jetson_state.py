@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.jetson_kernel import DEBUGFS, KernelFiles
 
 from joulewise.device.jetson_emc import EmcClock
 from joulewise.device.jetson_modes import PowerMode
 from joulewise.device.jetson_state import GpuSettings, board_state, sm_clock_ceiling_mhz
 from joulewise.domain.board_state import BoardState
 from joulewise.simulator.jetson_layouts import layout, layout_names
-from tests.jetson_kernel import DEBUGFS, KernelFiles
 
 
 def state(

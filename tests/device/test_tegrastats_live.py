@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,13 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="scripts of a POSIX s
 
 LINE = "RAM 1/2MB CPU [0%@1728] GR3D_FREQ 9%@[1012] VDD_IN 5000mW/4000mW"
 PRINTS = f'echo $$ > "$0.pid"; while :; do echo "{LINE}"; sleep 0.02; done'
+READER = """
+import sys
+from joulewise.device.tegrastats_live import LiveTegrastats
+with LiveTegrastats(0.1, program=sys.argv[1]) as live:
+    for line in live:
+        print(live.pid, flush=True)
+"""
 
 
 def program(folder: Path, script: str) -> Path:
@@ -44,7 +52,7 @@ def test_lines_come_with_their_times_and_the_modules_power(tmp_path: Path) -> No
     begin_s = time.monotonic()
 
     with LiveTegrastats(0.1, program=str(tool)) as live:
-        lines = [line for line, _ in zip(live, range(3), strict=False)]
+        lines = list(islice(live, 3))
 
     times = [line.time_s for line in lines]
     assert times == sorted(times)
@@ -90,14 +98,16 @@ def test_one_that_does_not_end_when_asked_is_killed(tmp_path: Path) -> None:
 
 
 def test_it_is_ended_where_the_reader_fails(tmp_path: Path) -> None:
-    tool, pids = program(tmp_path, PRINTS), []
+    tool = program(tmp_path, PRINTS)
+    pids: list[int | None] = []
 
-    with (
-        pytest.raises(ZeroDivisionError),
-        LiveTegrastats(0.1, program=str(tool)) as live,
-    ):
-        pids.append(live.pid)
-        1 / 0  # noqa: B018 - the reader's own mistake
+    def read() -> None:
+        with LiveTegrastats(0.1, program=str(tool)) as live:
+            pids.append(live.pid)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        read()
 
     assert is_gone(pids[0] or 0, 0.1)
 
@@ -109,10 +119,7 @@ def test_symptom_tegrastats_never_killed_writes_into_all_later_logs(tmp_path: Pa
         [
             sys.executable,
             "-c",
-            "import sys\n"
-            "from joulewise.device.tegrastats_live import LiveTegrastats\n"
-            "with LiveTegrastats(0.1, program=sys.argv[1]) as live:\n"
-            "    for line in live: print(live.pid, flush=True)",
+            READER,
             str(tool),
         ],
         stdout=subprocess.PIPE,
@@ -126,6 +133,20 @@ def test_symptom_tegrastats_never_killed_writes_into_all_later_logs(tmp_path: Pa
     reader.stdout.close()
 
     assert is_gone(pid)
+
+
+def test_a_line_that_lacks_a_rail_has_no_power_and_not_a_smaller_one(tmp_path: Path) -> None:
+    # Without VIN, three other rails of a Thor would pass for all of it.
+    rails = "VDD_GPU 1962mW/1mW VDD_CPU_SOC_MSS 5887mW/1mW VIN_SYS_5V0 5635mW/1mW"
+    lines = f'echo "RAM 1/2MB {rails} VIN 19780mW/1mW"; echo "RAM 1/2MB {rails}"'
+    tool = program(tmp_path, f"{lines}; exec sleep 60")
+
+    with LiveTegrastats(0.1, program=str(tool)) as live:
+        powers = [line.module_power_w for line in islice(live, 2)]
+
+    assert powers == [19.780, None]
+    assert live.scope is not None
+    assert live.scope.counted == {"VIN"}
 
 
 def test_lines_of_others_are_passed_over(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_run_that_follows_at_once_shows_by_its_means(tmp_path: Path) -> None:
     assert "its running means start anew" in told.notes[0]
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(
     st.lists(st.integers(1000, 60_000), min_size=30, max_size=60),
     st.sampled_from([0.1, 0.25, 0.5, 1.0]),

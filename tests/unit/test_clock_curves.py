@@ -198,6 +198,15 @@ def test_what_could_not_be_read_back_is_not_written(tmp_path: Path, cost: ClockC
     assert [path] == list(tmp_path.iterdir())
 
 
+def test_the_example_of_the_page_on_file_formats_is_read(tmp_path: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "file-formats.md"
+    blocks = page.read_text(encoding="utf-8").split("```json\n")
+    example = next(block for block in blocks if '"curves"' in block[:80]).partition("```")[0]
+    (tmp_path / "curves.json").write_text(example, encoding="utf-8")
+
+    assert (612, 816) == read_curves(tmp_path / "curves.json")[0].sm_clocks_mhz
+
+
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "curves.json"
     path.write_text('{"schema_version": 1, "launches": [], "name": "w"}')

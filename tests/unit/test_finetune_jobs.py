@@ -47,13 +47,16 @@ def test_an_unknown_job_is_refused_with_the_known_models_and_tasks(name: str) ->
 
 
 def test_features_are_those_of_the_model_and_the_task() -> None:
-    assert JobFeatures(
-        model_type=ModelType.ENCODER,
-        layer_count=12,
-        hidden_count=768,
-        mean_sequence_count=51.0,
-        parameter_count=job("bert-base/qnli").parameter_count,
-    ) == job("bert-base/qnli").features
+    assert (
+        JobFeatures(
+            model_type=ModelType.ENCODER,
+            layer_count=12,
+            hidden_count=768,
+            mean_sequence_count=51.0,
+            parameter_count=job("bert-base/qnli").parameter_count,
+        )
+        == job("bert-base/qnli").features
+    )
     assert ModelType.DECODER is job("pythia-1b/sst2").features.model_type
 
 
@@ -74,7 +77,9 @@ def test_features_are_those_of_the_model_and_the_task() -> None:
     ],
 )
 def test_models_have_the_published_numbers_of_parameters(model: str, millions: float) -> None:
-    assert millions == pytest.approx(job_of(MODELS[model], TASKS["qnli"]).parameter_count / 1e6, rel=0.003)
+    assert millions == pytest.approx(
+        job_of(MODELS[model], TASKS["qnli"]).parameter_count / 1e6, rel=0.003
+    )
 
 
 def test_batches_fall_with_the_size_of_the_model() -> None:

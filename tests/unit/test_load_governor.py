@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
@@ -49,6 +49,7 @@ def _governed_mhz(work: KernelWork) -> int:
     return round(float(governed_state(ORIN, [work], [AUTO]).table.sm_clock_held_mhz[0, 0]))
 
 
+@settings(max_examples=50)
 @given(busy=st.lists(st.floats(0, 1), min_size=1, max_size=20), target=st.floats(0, 1))
 def test_the_level_is_the_first_that_fits_and_else_the_last(
     busy: list[float], target: float
@@ -59,9 +60,8 @@ def test_the_level_is_the_first_that_fits_and_else_the_last(
     assert (fitting[0] if fitting else len(busy) - 1) == level
 
 
-@given(
-    wait_s=st.floats(0, 2), flop_count=st.floats(1e9, 1e13), traffic_bytes=st.floats(1e6, 1e11)
-)
+@settings(max_examples=25)
+@given(wait_s=st.floats(0, 2), flop_count=st.floats(1e9, 1e13), traffic_bytes=st.floats(1e6, 1e11))
 def test_the_governor_never_goes_below_what_the_load_needs(
     wait_s: float, flop_count: float, traffic_bytes: float
 ) -> None:
@@ -75,6 +75,7 @@ def test_the_governor_never_goes_below_what_the_load_needs(
     assert (busy[:level] > TARGET).all()
 
 
+@settings(max_examples=25)
 @given(wait_s=st.floats(1e-3, 2), shorter=st.floats(0, 1), flop_count=st.floats(1e9, 1e13))
 def test_less_waiting_never_lowers_the_clock(
     wait_s: float, shorter: float, flop_count: float
@@ -84,6 +85,7 @@ def test_less_waiting_never_lowers_the_clock(
     )
 
 
+@settings(max_examples=25)
 @given(wait_s=st.floats(0, 2), flop_count=st.floats(1e9, 1e13), more=st.floats(1, 10))
 def test_more_computing_never_lowers_the_clock(
     wait_s: float, flop_count: float, more: float
@@ -152,6 +154,7 @@ def test_a_measured_window_without_noise_is_what_the_oracle_says() -> None:
     assert true_s * timing.launch_count == timing.elapsed_s
     assert sample.power_w is not None
     assert abs(sample.power_w * true_s / true_j - 1) < 1e-5
-    assert round(
-        float(governed_state(ORIN, [work], [AUTO]).table.sm_clock_held_mhz[0, 0])
-    ) == sample.sm_clock_mhz
+    assert (
+        round(float(governed_state(ORIN, [work], [AUTO]).table.sm_clock_held_mhz[0, 0]))
+        == sample.sm_clock_mhz
+    )

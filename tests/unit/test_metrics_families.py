@@ -121,6 +121,8 @@ def known_numbers(gpu: ControlledGpu) -> int:
     if gpu.sample is not None:
         parts.append(gpu.sample.activity)  # type: ignore[arg-type]
     untold = {"time_s", "duration_s", "is_clock_varying", "event_reasons", "activity"}
+    # Told by label, or not at all.
+    untold |= {"rails", "settings"}
     return sum(
         getattr(part, field.name) is not None
         for part in parts

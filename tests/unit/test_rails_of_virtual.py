@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulewise.domain.caveats import CaveatKind
@@ -38,6 +39,7 @@ def _samples(session: DeviceSession, count: int, every_s: float) -> list[GpuSamp
     return samples
 
 
+@settings(max_examples=40)
 @given(name=st.sampled_from(MODULES), data=st.data())
 def test_counted_rails_sum_to_the_module_at_every_point(name: str, data: st.DataObject) -> None:
     grid = preset(name).grid
@@ -94,7 +96,7 @@ def test_a_reading_stands_until_the_next_one(name: str) -> None:
             loop.run_for(0.01)
             seen.append(session.gpu.sample().power_w)
 
-    changes = sum(before != after for before, after in zip(seen, seen[1:], strict=False))
+    changes = sum(before != after for before, after in pairwise(seen))
     assert 10 <= changes <= 20  # 2 s, a new one every 0.1 to 0.2 s, while the board warms
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulewise.domain.workload import Dtype
@@ -59,6 +59,7 @@ def test_flops_are_six_per_weight_of_the_layers_and_token_and_those_of_attention
     assert expected == pytest.approx(amounts.flop_count, rel=0.01)
 
 
+@settings(max_examples=30)
 @given(
     model=st.sampled_from(sorted(MODELS)),
     task=st.sampled_from(sorted(TASKS)),

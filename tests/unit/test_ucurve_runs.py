@@ -204,6 +204,16 @@ def test_every_clock_is_a_run_of_its_own_so_that_its_shift_hits_it_alone() -> No
     assert all(0.98 < shift < 1.02 for shift in shifts)
 
 
+def test_a_governor_that_lowers_the_clock_of_a_waiting_gpu_is_nobody_else() -> None:
+    # The GPU waits for its host half of the time, and the governor takes a low clock.
+    found = sweep_jobs("virtual:agx-orin", [job("pythia-31m/sst2")], [510], settings=QUICK)[0]
+
+    assert (found.baseline.busy_ratio or 1.0) < 0.9
+    assert CaveatKind.FOREIGN_CONTROL not in {caveat.kind for caveat in found.baseline.caveats}
+    assert found.features is not None
+    assert found.baseline.busy_ratio == found.features.gpu_busy_ratio
+
+
 def test_rounds_are_added_and_lower_the_errors() -> None:
     def steps(curves: Sequence[ClockCurve]) -> list[int]:
         return [cost.step_count or 0 for one in curves for cost in one.costs]

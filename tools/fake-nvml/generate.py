@@ -19,7 +19,7 @@ from pathlib import Path
 
 from joulewise.domain.transition_presets import STALL_POWER_W
 from joulewise.simulator.boards import BoardSpec, board
-from joulewise.simulator.presets import preset, preset_names
+from joulewise.simulator.presets import nvml_preset_names, preset
 from joulewise.simulator.spec import GpuSpec
 
 HERE = Path(__file__).resolve().parent
@@ -152,8 +152,10 @@ _SENSOR_FIELDS = ("energy_period_s", "power_period_s", "instant_window_s")
 
 def profiles_source() -> str:
     """The table of profiles, as C."""
-    tables = [_lists(name) for name in preset_names()]
-    entries = [_entry(name, preset(name), board(name), _FACTS[name]) for name in preset_names()]
+    tables = [_lists(name) for name in nvml_preset_names()]
+    entries = [
+        _entry(name, preset(name), board(name), _FACTS[name]) for name in nvml_preset_names()
+    ]
     return "\n".join(
         (
             '#include "profile.h"',

@@ -99,14 +99,23 @@ class DriftWatch:
     After each request make a new one: what was seen before says nothing of the new point.
     """
 
-    def __init__(self, point: OperatingPoint, grid: ClockGrid, *, asked_s: float) -> None:
+    def __init__(
+        self,
+        point: OperatingPoint,
+        grid: ClockGrid,
+        *,
+        asked_s: float,
+        is_board: bool = False,
+    ) -> None:
         """Watch for drift from `point`.
 
         Args:
             point: What was asked for; a knob at `None` is left to the driver.
             grid: What the device lists, as it was when the point was asked for.
             asked_s: When that was, on the clock that samples are stamped by.
+            is_board: Whether its clocks are files, which the NVIDIA driver's tools do not set.
         """
+        self._is_board = is_board
         self._point = point
         self._grid = grid
         self._from_s = asked_s + SETTLE_S
@@ -197,8 +206,7 @@ class DriftWatch:
                 kind=CaveatKind.FOREIGN_CONTROL,
                 seen=f"the {clock.name} runs at {clock.seen_mhz} MHz, above the {asked_mhz} MHz "
                 "that were set: somebody else has set or reset it since",
-                advice="Stop the other controller. This clock is left alone from here on; "
-                f"nvidia-smi {_FREES[clock.knob]} frees it.",
+                advice=self._advice(clock.knob),
             )
         if clock.knob in self._taken_over:
             return self._foreign[clock.knob]
@@ -213,6 +221,10 @@ class DriftWatch:
             return Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=seen)
         seen = f"{words}, and the device names no reason"
         return Caveat(kind=CaveatKind.CLOCK_NOT_HELD, seen=seen)
+
+    def _advice(self, knob: str) -> str:
+        said = "Stop the other controller. This clock is left alone from here on"
+        return f"{said}." if self._is_board else f"{said}; nvidia-smi {_FREES[knob]} frees it."
 
     def _below_auto(
         self, clock: _Clock, read_mhz: int, sample: GpuSample, excused: set[str]

@@ -19,6 +19,7 @@ from joulewise.domain.ports import Timer
 
 KNOB = "mem_clock_mhz"
 
+_DEBUG = "/sys/kernel/debug"
 _COMPATIBLE = "/proc/device-tree/compatible"
 # Rates at which these SoCs stay when asked; others are rounded up (jetson-latency-lab,
 # repro/emc_lockable_set.txt, an Orin Nano Super). What the board at hand takes is read back.
@@ -141,7 +142,8 @@ class EmcClock:
             NotPermitted: this account may not.
             DeviceError: another rate reads back; the lock is undone by then.
         """
-        rate_hz, control, found = self.exact_hz(label_mhz), self._control(), self.settings()
+        control = self._control()
+        rate_hz, found = self.exact_hz(label_mhz), self.settings()
         try:
             control.lock(rate_hz)
             self._see_rate(control, rate_hz)
@@ -179,12 +181,13 @@ class EmcClock:
             self._see_put_back(control, texts)
 
     def _control(self) -> EmcControl:
+        """The way to set it. Raises NotPermitted where debugfs is closed to this account."""
         control = find_control(self._files)
         if control is None:
+            self._files.names(_DEBUG)
             raise NotSupported(
                 "the memory clock of this board cannot be set",
-                hint="It is set through debugfs, which is mounted for root: run as root, and see "
-                "that /sys/kernel/debug is mounted.",
+                hint="It is set through debugfs: see that /sys/kernel/debug is mounted.",
             )
         return control
 

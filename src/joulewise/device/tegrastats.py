@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime
+from functools import lru_cache
 
 from joulewise.device.jetson_thermal import living_temp_c
 from joulewise.domain.tegrastats import EngineLoad, RailReading, SensorTemp, TegrastatsLine
 
 _BEGIN, _END = r"(?<!\S)", r"(?!\S)"
-_STAMP = re.compile(r"\s*(\d\d-\d\d-\d{4} \d\d:\d\d:\d\d)\s", re.ASCII)
-_STAMP_FORMAT = "%m-%d-%Y %H:%M:%S"
+_STAMP = re.compile(r"\s*(\d\d)-(\d\d)-(\d{4}) (\d\d):(\d\d):(\d\d)\s", re.ASCII)
 _AMOUNT = r"(\d{1,9})/(\d{1,9})([kKMG]?)B"
 _RAM = re.compile(rf"{_BEGIN}RAM {_AMOUNT}", re.ASCII)
 _SWAP = re.compile(rf"{_BEGIN}SWAP {_AMOUNT}", re.ASCII)
@@ -34,13 +34,16 @@ _TEMP = re.compile(
 )
 # AGX Xavier has rails that are called GPU and CPU; memory is a rail's like where it was cut off.
 _RAIL = re.compile(
-    rf"{_BEGIN}(?!I?RAM |SWAP )([A-Za-z][\w.+-]*) (\d{{1,7}})(?:mW)?/(\d{{1,7}})(?:mW)?(?:/\d{{1,7}}(?:mW)?)?"
+    rf"{_BEGIN}(?!I?RAM |SWAP )([A-Za-z][\w.+-]*) "
+    r"(\d{1,7})(?:mW)?/(\d{1,7})(?:mW)?(?:/\d{1,7}(?:mW)?)?"
     rf"{_END}",
     re.ASCII,
 )
 _BYTES = {"": 1, "k": 1 << 10, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MILLI_COUNT = 1000
 _PERCENT = 100
+# Logs are long, and their cores and engines say the same few things.
+_KEPT_COUNT = 4096
 
 
 def parse_line(text: str) -> TegrastatsLine:
@@ -74,9 +77,12 @@ def parse_line(text: str) -> TegrastatsLine:
 
 def _stamp(text: str) -> datetime | None:
     match = _STAMP.match(text)
+    if match is None:
+        return None
+    month, day, year, hour, minute, second = map(int, match.groups())
     try:
         # Local time of a board whose zone is not told: only differences are used.
-        return None if match is None else datetime.strptime(match[1], _STAMP_FORMAT)  # noqa: DTZ007
+        return datetime(year, month, day, hour, minute, second)  # noqa: DTZ001
     except ValueError:
         return None
 
@@ -96,6 +102,7 @@ def _cores(text: str) -> tuple[EngineLoad | None, ...]:
     return tuple(_core(word.strip(), match[2]) for word in match[1].split(","))
 
 
+@lru_cache(maxsize=_KEPT_COUNT)
 def _core(word: str, shared_clock: str | None) -> EngineLoad | None:
     match = _CORE.fullmatch(word)
     if match is None:
@@ -105,16 +112,19 @@ def _core(word: str, shared_clock: str | None) -> EngineLoad | None:
 
 def _load(pattern: re.Pattern[str], text: str) -> EngineLoad | None:
     """Load of one engine, whose clusters may stand in several fields: busy as the busiest."""
-    matches = [match for match in pattern.finditer(text) if any(match.groups())]
-    if not matches:
-        return None
-    ratios = [ratio for match in matches if (ratio := _ratio(match[1])) is not None]
-    clocks = (clock for match in matches for clock in _clocks(match[2] or match[3]))
+    fields = tuple(groups for groups in pattern.findall(text) if any(groups))
+    return _engine(fields) if fields else None
+
+
+@lru_cache(maxsize=_KEPT_COUNT)
+def _engine(fields: tuple[tuple[str, str, str], ...]) -> EngineLoad:
+    ratios = [ratio for percent, _, _ in fields if (ratio := _ratio(percent)) is not None]
+    clocks = (clock for _, listed, single in fields for clock in _clocks(listed or single))
     return EngineLoad(busy_ratio=max(ratios, default=None), clocks_mhz=tuple(clocks))
 
 
-def _ratio(percent: str | None) -> float | None:
-    return None if percent is None or int(percent) > _PERCENT else int(percent) / _PERCENT
+def _ratio(percent: str) -> float | None:
+    return None if not percent or int(percent) > _PERCENT else int(percent) / _PERCENT
 
 
 def _clocks(listed: str | None) -> tuple[int, ...]:
@@ -124,6 +134,12 @@ def _clocks(listed: str | None) -> tuple[int, ...]:
 
 def _temps(text: str) -> Iterator[SensorTemp]:
     for match in _TEMP.finditer(text):
-        temp_c = living_temp_c(float(match[2]) * _MILLI_COUNT)
-        if temp_c is not None:
-            yield SensorTemp(sensor=match[1], temp_c=float(match[2]))
+        temp = _temp(match[1], match[2])
+        if temp is not None:
+            yield temp
+
+
+@lru_cache(maxsize=_KEPT_COUNT)
+def _temp(sensor: str, told_c: str) -> SensorTemp | None:
+    is_alive = living_temp_c(float(told_c) * _MILLI_COUNT) is not None
+    return SensorTemp(sensor=sensor, temp_c=float(told_c)) if is_alive else None

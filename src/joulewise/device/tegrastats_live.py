@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import IO, Self
 
-from joulewise.device.jetson_rails import rail_scope
+from joulewise.device.jetson_rails import RailScope, rail_scope
 from joulewise.device.real_time import MonotonicTimer
 from joulewise.device.tegrastats import parse_line
 from joulewise.device.tegrastats_log import line_power_w
@@ -27,7 +27,7 @@ from joulewise.domain.tegrastats import TimedLine
 _LEAST_INTERVAL_S = 0.001
 _MILLI_COUNT = 1000
 # How long it may take to end when asked nicely.
-_END_WITHIN_S = 1.0
+_END_WITHIN_S = 0.5
 _END = None
 
 
@@ -56,7 +56,13 @@ class LiveTegrastats:
         self._timer: Timer = MonotonicTimer() if timer is None else timer
         self._process: subprocess.Popen[str] | None = None
         self._thread: threading.Thread | None = None
+        self._scope: RailScope | None = None
         self._lines: queue.SimpleQueue[tuple[float, str] | None] = queue.SimpleQueue()
+
+    @property
+    def scope(self) -> RailScope | None:
+        """Which rails make up the module's power; `None` before a line told of any."""
+        return self._scope
 
     @property
     def pid(self) -> int | None:
@@ -105,7 +111,10 @@ class LiveTegrastats:
             time_s, text = came
             line = parse_line(text)
             if line.is_recognised:
-                power_w = line_power_w(line, rail_scope(line.labels))
+                # Once for all lines: one that lacks a rail must not pass for a smaller module.
+                if self._scope is None and line.rails:
+                    self._scope = rail_scope(line.labels)
+                power_w = None if self._scope is None else line_power_w(line, self._scope)
                 yield TimedLine(time_s=time_s, line=line, module_power_w=power_w)
         self._lines.put(_END)
         if self._process is not None:

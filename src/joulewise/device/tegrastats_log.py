@@ -66,10 +66,13 @@ def read_tegrastats_log(path: Path, *, interval_s: float | None = None) -> Tegra
 
 def line_power_w(line: TegrastatsLine, scope: RailScope) -> float | None:
     """The module's instant power; `None` where a counted rail is missing or told twice."""
-    counted = [reading for reading in line.rails if reading.rail in scope.counted]
-    if not counted or Counter(reading.rail for reading in counted) != Counter(scope.counted):
+    counted = {
+        reading.rail: reading.power_w for reading in line.rails if reading.rail in scope.counted
+    }
+    is_twice = len(set(line.labels)) < len(line.rails)
+    if not counted or len(counted) < len(scope.counted) or is_twice:
         return None
-    return sum(reading.power_w for reading in counted)
+    return sum(counted.values())
 
 
 def _told(path: Path) -> _Told:

@@ -19,7 +19,7 @@ from joulewise.finetune.policies.policy import (
     PinnedMaxPolicy,
 )
 from joulewise.finetune.policies.published import PAPER, PaperPolicy
-from joulewise.finetune.policies.training import train_policy
+from joulewise.finetune.policies.training import train_policies
 from joulewise.finetune.probing import (
     FEWEST_STEPS_TO_PROBE_COUNT,
     PROBE,
@@ -91,14 +91,13 @@ def pick_clocks(bench: Bench, seed: int) -> SeedPicks:
         left_out[policy.name] = _picked(policy, bench.training, bench)
         unseen[policy.name] = _picked(policy, bench.unseen, bench)
     for kind in LEARNED_KINDS:
-        document = train_policy(noisy, kind)
-        learned = LearnedPolicy(document)
-        left_out[kind.value] = (
-            tuple(one.left_out_sm_clock_mhz for one in document.training_jobs)
-            if bench.max_slowdown_ratio is None
-            else _left_out_within(noisy, kind, bench)
+        whole, of_others = train_policies(noisy, kind)
+        left_out[kind.value] = tuple(
+            clock
+            for document, curve in zip(of_others, bench.training, strict=True)
+            for clock in _picked(LearnedPolicy(document), (curve,), bench)
         )
-        unseen[kind.value] = _picked(learned, bench.unseen, bench)
+        unseen[kind.value] = _picked(LearnedPolicy(whole), bench.unseen, bench)
     probed = []
     for curves, picks in ((bench.training, left_out), (bench.unseen, unseen)):
         found, tried = _probed(curves, picks[PolicyKind.REGRET.value], bench, rng)
@@ -134,16 +133,6 @@ def known(curve: ClockCurve) -> JobFeatures:
     if features is None:
         raise ValueError(f"nothing is known of {curve.job!r}")
     return features
-
-
-def _left_out_within(noisy: Sequence[ClockCurve], kind: PolicyKind, bench: Bench) -> Clocks:
-    """Within a budget the leaf's figures count, so each job gets a policy of all others."""
-    picks: list[int | None] = []
-    for place, curve in enumerate(noisy):
-        others = (*noisy[:place], *noisy[place + 1 :])
-        policy = LearnedPolicy(train_policy(others, kind))
-        picks += _picked(policy, (curve,), bench)
-    return tuple(picks)
 
 
 def _probed(

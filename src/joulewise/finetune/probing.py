@@ -25,12 +25,17 @@ FLAT_RATIO = 0.005
 # Far enough apart that noise of a per cent cannot turn the curve, near enough that one power law
 # holds between them; see studies/finetune.py.
 _LOW_RATIO, _HIGH_RATIO = 0.6, 1.5
+# Where the list has no room above or below the advised clock, both others lie on one side.
+_ROOM_RATIO = 1.2
+_BELOW_RATIOS, _ABOVE_RATIOS = (0.5, 0.7), (1.5, 2.2)
 _STD_ERROR_COUNT = 2.0
 _ROUNDING_RATIO = 1e-9
 
 
 def probe_clocks(advised_mhz: int | None, sm_clocks_mhz: Sequence[int]) -> tuple[int, int, int]:
     """Three listed clocks to probe: the advised one, one well below and one well above.
+
+    At an end of the list both others lie on the side where there is room.
 
     Args:
         advised_mhz: What a policy picked; `None`: it left the clock to the governor, and the
@@ -50,13 +55,27 @@ def probe_clocks(advised_mhz: int | None, sm_clocks_mhz: Sequence[int]) -> tuple
             hint="Use --no-probe.",
         )
     middle_mhz = clocks[len(clocks) // 2] if advised_mhz is None else advised_mhz
-    last = len(clocks) - 1
-    middle = clocks.index(nearest_listed(middle_mhz, clocks))
-    low = clocks.index(nearest_listed(round(_LOW_RATIO * clocks[middle]), clocks))
-    high = clocks.index(nearest_listed(round(_HIGH_RATIO * clocks[middle]), clocks))
-    # At an end of the list two of them may fall together.
-    middle = min(max(middle, 1), last - 1)
-    return clocks[min(low, middle - 1)], clocks[middle], clocks[max(high, middle + 1)]
+    advised = nearest_listed(middle_mhz, clocks)
+    ratios = (_LOW_RATIO, _HIGH_RATIO)
+    if clocks[-1] < _ROOM_RATIO * advised:
+        ratios = _BELOW_RATIOS
+    elif clocks[0] * _ROOM_RATIO > advised:
+        ratios = _ABOVE_RATIOS
+    wanted = sorted((1.0, *ratios))
+    return _distinct([nearest_listed(round(ratio * advised), clocks) for ratio in wanted], clocks)
+
+
+def _distinct(wanted: Sequence[int], clocks: tuple[int, ...]) -> tuple[int, int, int]:
+    """Ascending clocks moved apart where two are the same, the first one first."""
+    places = [clocks.index(clock) for clock in wanted]
+    for index in range(1, len(places)):
+        places[index] = max(places[index], places[index - 1] + 1)
+    most = len(clocks) - 1
+    for index in reversed(range(len(places))):
+        places[index] = min(places[index], most)
+        most = places[index] - 1
+    low, middle, high = (clocks[place] for place in places)
+    return low, middle, high
 
 
 def choose_by_probing(

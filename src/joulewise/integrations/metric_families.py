@@ -131,6 +131,16 @@ READINGS = (
         tells="Compute processes on the GPU beside the one that reads.",
     ),
     Reading(
+        record=GpuSample,
+        field="busy_ratio",
+        tells="Share of a recent time in which the GPU ran anything (Jetson).",
+    ),
+    Reading(
+        record=GpuSample,
+        field="over_current_count",
+        tells="Times that a supply drew more than it may, since the board started (Jetson).",
+    ),
+    Reading(
         record=OperatingPoint,
         field="sm_clock_mhz",
         about="asked",
@@ -213,13 +223,14 @@ FLAGS = (
     ),
 )
 
-BUILD, LEASE, CAVEAT, EVENT_REASON = OTHER_NAMES = (
+BUILD, LEASE, CAVEAT, EVENT_REASON, RAIL_POWER = OTHER_NAMES = (
     "joulewise_build_info",
     "joulewise_lease_info",
     "joulewise_caveat",
     "joulewise_clock_event_reason",
+    "joulewise_rail_power_watts",
 )
-"""Metrics whose labels tell something; their value is 1."""
+"""Metrics whose labels tell something; their value is 1, but for the power of rails."""
 
 _PARTS: Mapping[type, Callable[[ControlledGpu], object | None]] = {
     GpuSample: lambda gpu: gpu.sample,
@@ -269,6 +280,7 @@ class ControlCollector(Collector):
             _lease_family(gpus),
             _caveat_family(gpus),
             _event_reason_family(gpus),
+            _rail_family(gpus),
         ]
         if self._counts is not None:
             families += _daemon_families(self._counts())
@@ -347,6 +359,21 @@ def _event_reason_family(gpus: Sequence[ControlledGpu]) -> Family:
         reasons = None if gpu.sample is None else gpu.sample.event_reasons
         for reason in sorted(reasons or ()):
             made.add_metric((*gpu_labels(gpu), reason.value), 1.0)
+    return made
+
+
+def _rail_family(gpus: Sequence[ControlledGpu]) -> Family:
+    """Those that are counted add up to the power; the others are parts of them, or beside them."""
+    made = family(
+        RAIL_POWER,
+        "Power on one supply rail of a module, and whether it is part of the module's power.",
+        (*GPU_LABELS, "rail", "counted"),
+        unit="watts",
+    )
+    for gpu in gpus:
+        for one in () if gpu.sample is None else gpu.sample.rails:
+            counted = _true_or_false(holds=one.is_counted)
+            made.add_metric((*gpu_labels(gpu), _printable(one.rail), counted), one.power_w)
     return made
 
 

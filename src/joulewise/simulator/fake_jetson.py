@@ -42,12 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             asked.root, asked.board, options=",".join(options), power_mode=asked.power_mode
         )
     except JoulewiseError as error:
-        _say(sys.stderr.write, f"{error}\n{error.hint or ''}".rstrip())
+        sys.stderr.write(f"{error}\n{error.hint or ''}".rstrip() + "\n")
         return _USAGE_STATUS
-    _say(sys.stdout.write, f"the fake board in {asked.root} is alive, process {os.getpid()}")
+    sys.stdout.write(f"the fake board in {asked.root} is alive, process {os.getpid()}\n")
     sys.stdout.flush()
-    run_living(board, over.wait, lambda text: _say(sys.stderr.write, text), _PERIOD_S)
+    run_living(board, over.wait, _complain, _PERIOD_S)
     return 0
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,11 +64,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", default="0", help="picks the board and its noise")
     parser.add_argument("--power-mode", type=int, help="number of nvpmodel, for a new tree")
     return parser
-
-
-def _say(write: object, text: str) -> None:
-    if callable(write):
-        write(f"{text}\n")
 
 
 if __name__ == "__main__":

@@ -106,13 +106,14 @@ def write_layout(layout: BoardLayout, root: Path, *, power_mode: int | None = No
             field="power_mode",
             hint=f"Known: {', '.join(map(str, known))}.",
         )
-    for path, text in layout_files(layout, layout.mode(power_mode)).items():
-        file = root / path.lstrip("/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text if text.endswith("\0") else f"{text}\n", encoding="utf-8")
+    files, links = layout_files(layout, layout.mode(power_mode)), layout_links(layout)
+    for folder in {posixpath.dirname(path) for path in (*files, *links)}:
+        (root / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
+    for path, text in files.items():
+        content = text if text.endswith("\0") else f"{text}\n"
+        (root / path.lstrip("/")).write_text(content, encoding="utf-8")
     write_marker(root, TreeMarker(board=layout.name, time="virtual"))
-    for path, target in layout_links(layout).items():
+    for path, target in links.items():
         link = root / path.lstrip("/")
-        link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to(posixpath.relpath(target, posixpath.dirname(path)))

@@ -30,7 +30,9 @@ from joulewise.simulator.spec import GpuSpec
 LOAD_PATH = "/joulewise-load.json"
 """Says what runs on the board; nothing does where there is no such file."""
 
-_LOOK_AT_PID_EVERY_S = 0.2
+DEFAULT_BOARD = "agx-orin-jp6"
+
+_LOOK_EVERY_S = 0.2
 _MOST_WORKS = 64
 # A window of power noise: as long as a block of steps takes.
 _NOISE_WINDOW_S = 1.0
@@ -122,6 +124,7 @@ class LivingBoard:
         self._tree = TreeBoard(root, board, self._operations, options)
         self._options = options
         self._start_s = time.monotonic()
+        self._load_file = root / LOAD_PATH.lstrip("/")
         self._load: Load | None = None
         self._stamp: tuple[int, int] | None = None
         self._pid_seen_s = 0.0
@@ -154,49 +157,50 @@ class LivingBoard:
             write_marker(self._root, TreeMarker(board=board, time="virtual"))
 
     def _take_load(self) -> None:
-        load, is_new = self._read_load()
-        if not is_new:
-            return
-        self._load, self.trouble = load, None
+        stamp = self._load_stamp()
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self.trouble = None
+            self._run(None if stamp is None else self._read_load())
+        elif self._is_abandoned():
+            self._run(None)
+
+    def _run(self, load: Load | None) -> None:
+        """Run this from now on; a load that cannot run is none."""
         try:
             if load is not None:
                 self._operations.add(load.work)
         except JoulewiseError as error:
-            self._load, self.trouble = None, str(error)
+            self.trouble, load = f"{load.kernel if load else ''} does not run: {error}", None
+        self._load = load
         self._load_count += 1
-        kernel = None if self._load is None else self._load.work.kernel
+        self._noise_window = -1
+        kernel = None if load is None else load.work.kernel
         self._tree.virtual.load(kernel)
         self._tree.expect(kernel)
-        self._noise_window = -1
 
-    def _read_load(self) -> tuple[Load | None, bool]:
-        """What shall run, and whether that is another load than before."""
-        file = self._root / LOAD_PATH.lstrip("/")
+    def _load_stamp(self) -> tuple[int, int] | None:
+        """Another one for every load that is written; `None` where there is none."""
         try:
-            state = file.stat()
-            stamp = (state.st_ino, state.st_mtime_ns)
-            if stamp == self._stamp:
-                return self._load, self._load is not None and self._is_abandoned()
-            load = msgspec.json.decode(file.read_bytes(), type=Load)
-        except (OSError, msgspec.MsgspecError):
-            return None, self._stamp is not None and self._forget_stamp()
-        self._stamp = stamp
-        return load, True
+            state = self._load_file.stat()
+        except OSError:
+            return None
+        return state.st_ino, state.st_mtime_ns
 
-    def _forget_stamp(self) -> bool:
-        self._stamp = None
-        return True
+    def _read_load(self) -> Load | None:
+        try:
+            return msgspec.json.decode(self._load_file.read_bytes(), type=Load)
+        except (OSError, msgspec.MsgspecError) as error:
+            self.trouble = f"{self._load_file} is no load: {error}"
+            return None
 
     def _is_abandoned(self) -> bool:
         """Whether whoever loaded the board is gone; looked at now and then."""
         now_s, load = time.monotonic(), self._load
-        if load is None or load.pid is None or now_s < self._pid_seen_s + _LOOK_AT_PID_EVERY_S:
+        if load is None or load.pid is None or now_s < self._pid_seen_s + _LOOK_EVERY_S:
             return False
         self._pid_seen_s = now_s
-        if is_process(load.pid):
-            return False
-        self._load = None
-        return True
+        return not is_process(load.pid)
 
     def _blur(self) -> None:
         """Blur what is drawn, anew from time to time."""
@@ -235,7 +239,7 @@ def start_living(
             raise InputError(
                 f"{root} is not empty and no fake board", hint="Name an empty or a new folder."
             )
-        board = layout(layout_name or _DEFAULT_BOARD)
+        board = layout(layout_name or DEFAULT_BOARD)
         parsed = tree_options(board, options)
         root.mkdir(parents=True, exist_ok=True)
         write_layout(board, root, power_mode=power_mode)
@@ -273,13 +277,15 @@ def run_living(
             if time.monotonic() >= next_check_s:
                 if not board.is_there:
                     return
-                next_check_s = time.monotonic() + _LOOK_AT_PID_EVERY_S
+                next_check_s = time.monotonic() + _LOOK_EVERY_S
     finally:
         board.leave()
 
 
 def is_process(pid: int) -> bool:
-    """Whether there is such a process, whoever it belongs to."""
+    """Whether there is such a process, whoever it belongs to; yes where nobody can tell."""
+    if os.name != "posix":
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -287,6 +293,3 @@ def is_process(pid: int) -> bool:
     except OSError:
         return True
     return True
-
-
-_DEFAULT_BOARD = "agx-orin-jp6"

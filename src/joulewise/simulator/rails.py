@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
+from joulewise.domain.errors import NotSupported
 from joulewise.domain.measurement import GpuSample, RailPower
+from joulewise.domain.points import ClockGrid, KnobState, OperatingPoint, Touched
+from joulewise.domain.ports import Gpu, GpuIdentity
 from joulewise.simulator.spec import GpuSpec
 
 
@@ -61,3 +65,74 @@ class RailMonitor:
             self._made = period
             self._shown = scaled_rails(rails, (sample.power_w or drawn_w) / drawn_w)
         return replace(sample, rails=self._shown, power_w=module_power_w(self._shown))
+
+
+class ModuleState(Protocol):
+    """What a module does at a moment, as `operations.Operation` has it."""
+
+    @property
+    def rails(self) -> tuple[RailPower, ...]: ...
+
+    @property
+    def busy_ratio(self) -> float | None: ...
+
+
+class VirtualModule:
+    """A `Gpu` on a module: rails and how busy it is, and no energy counter."""
+
+    def __init__(self, inner: Gpu, state: Callable[[], ModuleState], rail_period_s: float) -> None:
+        """Show this GPU; `state` is what its board does now."""
+        self._inner = inner
+        self._state = state
+        self._monitor = RailMonitor(rail_period_s)
+
+    @property
+    def identity(self) -> GpuIdentity:
+        """Which virtual GPU this is."""
+        return self._inner.identity
+
+    @property
+    def energy_counter_period_s(self) -> None:
+        """There is no energy counter."""
+        return
+
+    def clock_grid(self) -> ClockGrid:
+        """Clocks that are listed."""
+        return self._inner.clock_grid()
+
+    def knob_state(self) -> KnobState:
+        """Nothing can be read back. Raises DeviceLost."""
+        return self._inner.knob_state()
+
+    def sample(self) -> GpuSample:
+        """Read every sensor that a module has. Raises DeviceLost."""
+        sample, state = self._inner.sample(), self._state()
+        told = replace(sample, energy_j=None, busy_ratio=state.busy_ratio, over_current_count=0)
+        return self._monitor.shown(told, state.rails)
+
+    def now_s(self) -> float:
+        """Virtual time."""
+        return self._inner.now_s()
+
+    def clocks_mhz(self) -> tuple[int | None, int | None]:
+        """The SM and the memory clock. Raises DeviceLost."""
+        return self._inner.clocks_mhz()
+
+    def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
+        """Raise NotSupported: no counter ticks."""
+        raise NotSupported(
+            f"{self.identity.name} has no energy counter, so none moves within {timeout_s:g} s",
+            hint="Add up its power over time instead.",
+        )
+
+    def wait(self, duration_s: float) -> None:
+        """Let virtual time pass. Raises DeviceLost."""
+        self._inner.wait(duration_s)
+
+    def request(self, point: OperatingPoint) -> None:
+        """Ask for a point. Raises NotPermitted, NotSupported, DeviceLost."""
+        self._inner.request(point)
+
+    def reset(self, touched: Touched | None = None) -> None:
+        """Give touched knobs back. Raises NotPermitted, DeviceLost."""
+        self._inner.reset(touched)

@@ -8,21 +8,21 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 from joulewise.domain.caveats import Caveat, CaveatKind
-from joulewise.domain.errors import MeasurementError, NotPermitted, NotSupported
+from joulewise.domain.errors import MeasurementError, NotPermitted
 from joulewise.domain.measurement import GpuSample, LoopTiming
 from joulewise.domain.plan import PlannedLaunch, PlannedRequest
 from joulewise.domain.points import KNOBS, ClockGrid, KnobState, OperatingPoint, Touched
-from joulewise.domain.ports import GpuIdentity, IterationLoop, KernelLoop
+from joulewise.domain.ports import Gpu, GpuIdentity, IterationLoop, KernelLoop
 from joulewise.domain.session import DeviceSession
 from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import KernelWork
-from joulewise.simulator.boards import BoardSpec, board_of
+from joulewise.simulator.boards import board_of
 from joulewise.simulator.clock_driver import board_transition
 from joulewise.simulator.device_string import VirtualOptions, is_virtual, parse_device
 from joulewise.simulator.noise import QUIET, WindowKey, window_noise
 from joulewise.simulator.operations import Operations, OperationTable
 from joulewise.simulator.presets import preset
-from joulewise.simulator.rails import RailMonitor
+from joulewise.simulator.rails import VirtualModule
 from joulewise.simulator.spec import GpuSpec
 from joulewise.simulator.virtual_board import VirtualBoard
 from joulewise.simulator.virtual_iterations import VirtualIterationLoop, check_iteration
@@ -51,18 +51,11 @@ def open_virtual(
     around = board_of(options)
     board = VirtualBoard(operations, around, options, board_transition(options, transition))
     runner = VirtualRunner(operations, board, options)
+    gpu: Gpu = VirtualGpu(operations, board, options, _identity(spec, options))
+    if around.rail_period_s is not None:
+        gpu = VirtualModule(gpu, lambda: board.operation, around.rail_period_s)
     return DeviceSession(
-        gpu=VirtualGpu(
-            operations,
-            board,
-            options,
-            _identity(spec, options),
-            has_energy_counter=spec.has_energy_counter,
-            rail_monitor=_rail_monitor(around),
-        ),
-        runner=runner,
-        iterations=runner,
-        transition=board.driver.transition,
+        gpu=gpu, runner=runner, iterations=runner, transition=board.driver.transition
     )
 
 
@@ -75,17 +68,12 @@ class VirtualGpu:
         board: VirtualBoard,
         options: VirtualOptions,
         identity: GpuIdentity,
-        *,
-        has_energy_counter: bool = True,
-        rail_monitor: RailMonitor | None = None,
     ) -> None:
-        """Show this board under its device string; a module also tells of its rails."""
+        """Show this board under its device string."""
         self._operations = operations
         self._board = board
         self._options = options
         self._identity = identity
-        self._has_energy_counter = has_energy_counter
-        self._rail_monitor = rail_monitor
 
     @property
     def identity(self) -> GpuIdentity:
@@ -93,10 +81,8 @@ class VirtualGpu:
         return self._identity
 
     @property
-    def energy_counter_period_s(self) -> float | None:
-        """How often the energy counter moves; `None` where there is none."""
-        if not self._has_energy_counter:
-            return None
+    def energy_counter_period_s(self) -> float:
+        """How often the energy counter moves."""
         return seconds(self._board.counter.period_units)
 
     def clock_grid(self) -> ClockGrid:
@@ -113,7 +99,7 @@ class VirtualGpu:
     def sample(self) -> GpuSample:
         """Read every sensor. Raises DeviceLost."""
         self._board.check()
-        return self._sample()
+        return self._board.sample()
 
     def now_s(self) -> float:
         """Virtual time."""
@@ -125,16 +111,8 @@ class VirtualGpu:
         return sample.sm_clock_mhz, sample.mem_clock_mhz
 
     def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
-        """Go to the counter's next movement.
-
-        Raises MeasurementError if it is too far, NotSupported where there is no counter.
-        """
+        """Go to the counter's next movement. Raises MeasurementError if it is too far."""
         self._board.check()
-        if not self._has_energy_counter:
-            raise NotSupported(
-                f"{self._identity.name} has no energy counter",
-                hint="Add up its power over time instead.",
-            )
         timeout_units = duration_units(timeout_s)
         board = self._board
         wait_units = board.counter.next_tick_units(board.now_units) - board.now_units
@@ -142,10 +120,10 @@ class VirtualGpu:
             board.advance(timeout_units)
             raise MeasurementError(
                 f"the energy counter did not move within {timeout_s:g} s",
-                hint=f"It moves every {seconds(board.counter.period_units):g} s: wait longer.",
+                hint=f"It moves every {self.energy_counter_period_s:g} s: wait longer.",
             )
         board.advance(wait_units)
-        return self._sample()
+        return board.sample()
 
     def wait(self, duration_s: float) -> None:
         """Let virtual time pass. Raises DeviceLost."""
@@ -167,16 +145,6 @@ class VirtualGpu:
         self._check_control()
         knobs = KNOBS if touched is None else touched.knobs
         self._board.want(replace(wanted, **dict.fromkeys(knobs)))
-
-    def _sample(self) -> GpuSample:
-        """What the board's sensors say, of those that this kind of board has."""
-        sample, operation = self._board.sample(), self._board.operation
-        if not self._has_energy_counter:
-            sample = replace(sample, energy_j=None)
-        if self._rail_monitor is None:
-            return sample
-        sample = replace(sample, busy_ratio=operation.busy_ratio, over_current_count=0)
-        return self._rail_monitor.shown(sample, operation.rails)
 
     def _check_control(self) -> None:
         self._board.check()
@@ -360,10 +328,6 @@ def _identity(spec: GpuSpec, options: VirtualOptions) -> GpuIdentity:
         is_in_process=True,
         caveats=tuple(caveats),
     )
-
-
-def _rail_monitor(spec: BoardSpec) -> RailMonitor | None:
-    return None if spec.rail_period_s is None else RailMonitor(spec.rail_period_s)
 
 
 def _launches(board: VirtualBoard) -> float:

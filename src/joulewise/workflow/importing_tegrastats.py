@@ -12,9 +12,8 @@ from joulewise.device.tegrastats_log import read_tegrastats_log
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError
 from joulewise.domain.tegrastats import EngineLoad, TegrastatsLine, TegrastatsLog
-from joulewise.report.wording import percent
+from joulewise.report.wording import duration, percent
 
-_MILLI_PER_S = 1000.0
 _SENSORS = frozenset({"gpu", "gpu-therm"})
 # Intervals that are less sure than this are said to be.
 _SURE_RATIO = 0.01
@@ -85,7 +84,7 @@ def summarise_log(
     log = whole.between(from_s, to_s)
     if not log.lines:
         raise InputError(
-            f"has no line between {_told(from_s, 0.0)} and {_told(to_s, math.inf)} s",
+            "has no line in that time",
             file=str(file),
             hint=f"Its lines go from 0 to {whole.lines[-1].time_s:.1f} s.",
         )
@@ -178,8 +177,7 @@ def _notes(log: TegrastatsLog) -> Iterator[str]:
         yield (
             f"{percent(log.repeated_ratio, digit_count=0)} of the lines repeat every rail of the "
             "line before: readings move every "
-            f"{log.update_period_s * _MILLI_PER_S:.0f} ms in the mean; that does not change the "
-            "energy"
+            f"{duration(log.update_period_s)} in the mean; that does not change the energy"
         )
 
 
@@ -193,7 +191,7 @@ def _caveats(log: TegrastatsLog, mem_clocks: ClocksSeen | None) -> Iterator[Cave
     if log.energy_j is not None and log.mean_interval_s is not None:
         yield Caveat(
             kind=CaveatKind.ENERGY_FROM_POWER,
-            seen=f"Power was read every {log.mean_interval_s * _MILLI_PER_S:.0f} ms.",
+            seen=f"Power was read every {duration(log.mean_interval_s)}.",
             advice="Log for longer; an interval below 100 ms tells nothing more.",
         )
     if mem_clocks is not None and mem_clocks.least_mhz != mem_clocks.most_mhz:
@@ -202,7 +200,3 @@ def _caveats(log: TegrastatsLog, mem_clocks: ClocksSeen | None) -> Iterator[Cave
             seen=f"The memory clock moved between {mem_clocks.least_mhz} and "
             f"{mem_clocks.most_mhz} MHz.",
         )
-
-
-def _told(value_s: float | None, otherwise_s: float) -> str:
-    return f"{otherwise_s if value_s is None else value_s:g}"

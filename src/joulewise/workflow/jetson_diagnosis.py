@@ -78,7 +78,10 @@ def see_board(device: str) -> SeenBoard:
 
 
 def _writable(knobs: KnobState) -> dict[str, bool]:
-    return {one.path: os.access(one.path, os.W_OK) for one in knobs.settings}
+    by_effective = os.access in os.supports_effective_ids
+    return {
+        one.path: os.access(one.path, os.W_OK, effective_ids=by_effective) for one in knobs.settings
+    }
 
 
 def examine_board(device: str) -> Diagnosis:
@@ -147,8 +150,8 @@ def _tree(tree: FakeTree | None) -> Iterator[Finding]:
         return
     like = "" if tree.board is None else f", like {tree.board}"
     seen = f"a tree of files in {tree.root}{like}"
-    if tree.mover_pid is not None:
-        moved = f"{seen}; process {tree.mover_pid} moves it in real time"
+    if tree.pid is not None:
+        moved = f"{seen}; process {tree.pid} moves it in real time"
         yield Finding(subject="fake board", status=Availability.OK, seen=moved)
         return
     yield Finding(

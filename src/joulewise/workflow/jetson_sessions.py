@@ -54,9 +54,9 @@ def _open_tree(device: str, tree: FakeTree, workload: Workload) -> DeviceSession
         open_tree_session,
     )
 
-    if tree.mover_pid is not None:
+    if tree.pid is not None:
         raise NotSupported(
-            f"process {tree.mover_pid} moves the fake board in {tree.root} in real time, and "
+            f"process {tree.pid} moves the fake board in {tree.root} in real time, and "
             "kernels run there in virtual time alone",
             hint="End that process first, or run a command there: joulewise run, apply or "
             "finetune run.",

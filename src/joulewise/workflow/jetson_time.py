@@ -21,12 +21,12 @@ from joulewise.domain.errors import NotPermitted, NotSupported
 class FakeTree:
     """A tree of files that is no board: where it lies, and which board it is like.
 
-    `mover_pid` is the living process that moves it in real time; `None` where none does.
+    `pid` is the living process that moves it in real time; `None` where none does.
     """
 
     root: Path
     board: str | None = None
-    mover_pid: int | None = None
+    pid: int | None = None
 
 
 def fake_tree(device: str) -> FakeTree | None:
@@ -44,20 +44,20 @@ def fake_tree(device: str) -> FakeTree | None:
     return FakeTree(
         root=root,
         board=board if isinstance(board, str) else None,
-        mover_pid=pid if is_moved and isinstance(pid, int) else None,
+        pid=pid if is_moved and isinstance(pid, int) else None,
     )
 
 
 def passes_time(device: str) -> bool:
     """Whether this board lives in the time of the machine, so that others may reach it."""
     tree = fake_tree(device)
-    return tree is None or tree.mover_pid is not None
+    return tree is None or tree.pid is not None
 
 
 def refuse_standing_time(device: str) -> None:
     """See that time passes on this board. Raises NotSupported that says what to start."""
     tree = fake_tree(device)
-    if tree is None or tree.mover_pid is not None:
+    if tree is None or tree.pid is not None:
         return
     board = "" if tree.board is None else f" --board {tree.board}"
     raise NotSupported(

@@ -14,7 +14,7 @@ from joulewise.domain.clock_judgement import CAUSES
 from joulewise.domain.errors import DeviceError, JoulewiseError
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.points import CLOCK_KNOBS, ClockGrid, OperatingPoint
-from joulewise.domain.ports import Gpu, Lease
+from joulewise.domain.ports import Gpu, Lease, ReadBackGpu
 from joulewise.measure.held_down import held_down
 from joulewise.measure.readings import Readings
 from joulewise.workflow.daemon_lease import DaemonLease
@@ -71,7 +71,8 @@ class PointWatch:
     def watching(self, lease: Lease, point: OperatingPoint, grid: ClockGrid) -> Iterator[None]:
         """Look at it inside the block, and once more at its end."""
         over = Event()
-        drift = DriftWatch(point, grid, asked_s=self._gpu.now_s())
+        is_board = isinstance(self._gpu, ReadBackGpu)
+        drift = DriftWatch(point, grid, asked_s=self._gpu.now_s(), is_board=is_board)
         self._begin_s = time.monotonic()
         # A daemon thread that is not waited for long: a driver that never answers must not keep
         # the clocks from being given back.

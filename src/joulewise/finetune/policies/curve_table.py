@@ -15,6 +15,8 @@ from joulewise.finetune.features import BUSY, FEATURE_NAMES, feature_value
 FEWEST_JOBS_COUNT = 3
 # Twice as many clocks as terms of the law; fewer would be followed point by point.
 _FEWEST_TO_SMOOTH_COUNT = 8
+# Time is a/f + b, energy that times a power that grows with f.
+_TIME_TERMS, _ENERGY_TERMS = (-1, 0), (-1, 0, 1, 2)
 
 Array = NDArray[np.float64]
 
@@ -47,10 +49,9 @@ class CurveTable:
 def curve_table(curves: Sequence[ClockCurve]) -> CurveTable:
     """Lay curves side by side.
 
-    Energies are smoothed before clocks are compared, where a curve has eight of them or more: time
-    a/f + b times a power that grows with f gives the terms 1/f, 1, f and f^2. Their fit takes most
-    of the noise of single points away and follows the published curves of DeBERTa-v2-xlarge
-    within 1 % (slmdvfs2026).
+    Curves of eight clocks or more are smoothed before clocks are compared: times by a/f + b,
+    energies by the terms 1/f, 1, f and f^2. That takes most of the noise of single points away and
+    follows the published energies of DeBERTa-v2-xlarge within 1.1 % (slmdvfs2026).
 
     Args:
         curves: One curve per job, all at the same clocks of one device.
@@ -71,7 +72,7 @@ def curve_table(curves: Sequence[ClockCurve]) -> CurveTable:
     time_s = np.array([[cost.time_s for cost in curve.costs] for curve in curves])
     base_j = np.array([[curve.baseline.energy_j] for curve in curves])
     base_s = np.array([[curve.baseline.time_s] for curve in curves])
-    smooth = _smoothed(energy_j, curves[0].sm_clocks_mhz)
+    smooth = np.log(_smoothed(energy_j, curves[0].sm_clocks_mhz, _ENERGY_TERMS))
     return CurveTable(
         curves=curves,
         sm_clocks_mhz=curves[0].sm_clocks_mhz,
@@ -79,7 +80,7 @@ def curve_table(curves: Sequence[ClockCurve]) -> CurveTable:
         features=features,
         values=values,
         energy_ratios=np.exp(smooth) / base_j,
-        slowdown_ratios=time_s / base_s,
+        slowdown_ratios=_smoothed(time_s, curves[0].sm_clocks_mhz, _TIME_TERMS) / base_s,
         regrets=np.expm1(smooth - smooth.min(axis=1, keepdims=True)),
     )
 
@@ -91,19 +92,19 @@ def with_utilisation(curve: ClockCurve) -> JobFeatures | None:
     return replace(curve.features, gpu_busy_ratio=curve.baseline.busy_ratio)
 
 
-def _smoothed(energy_j: Array, sm_clocks_mhz: Sequence[int]) -> Array:
-    """Logarithms of the smoothed energies (n, C): least squares of relative errors."""
+def _smoothed(values: Array, sm_clocks_mhz: Sequence[int], exponents: Sequence[int]) -> Array:
+    """Least squares of relative errors with these powers of the clock; shape (n, C) as given."""
     if len(sm_clocks_mhz) < _FEWEST_TO_SMOOTH_COUNT:
-        return np.asarray(np.log(energy_j))
+        return values
     place = np.array(sm_clocks_mhz) / sm_clocks_mhz[-1]
-    basis = np.stack([1.0 / place, np.ones_like(place), place, place**2], axis=1)
-    smooth = np.empty_like(energy_j)
-    for row, curve_j in enumerate(energy_j):
-        terms = np.linalg.lstsq(basis / curve_j[:, None], np.ones_like(place))[0]
+    basis = np.stack([place ** float(exponent) for exponent in exponents], axis=1)
+    smooth = np.empty_like(values)
+    for row, measured in enumerate(values):
+        terms = np.linalg.lstsq(basis / measured[:, None], np.ones_like(place))[0]
         smooth[row] = basis @ terms
-    # A curve that no such law fits (energy below 0 between wild points) is taken as it is.
+    # A curve that no such law fits (below 0 between wild points) is taken as it is.
     is_wild = (smooth <= 0).any(axis=1, keepdims=True)
-    return np.asarray(np.log(np.where(is_wild, energy_j, smooth)))
+    return np.where(is_wild, values, smooth)
 
 
 def _checked(curves: tuple[ClockCurve, ...]) -> tuple[JobFeatures, ...]:
@@ -117,7 +118,11 @@ def _checked(curves: tuple[ClockCurve, ...]) -> tuple[JobFeatures, ...]:
     for index, curve in enumerate(curves):
         where = f"curves[{index}]"
         if curve.job in seen:
-            raise InputError(f"the job {curve.job!r} comes twice", field=f"{where}.job")
+            raise InputError(
+                f"the job {curve.job!r} comes twice",
+                field=f"{where}.job",
+                hint="Keep one of its curves.",
+            )
         seen.add(curve.job)
         _check_alike(curve, curves[0], where)
         found = with_utilisation(curve)

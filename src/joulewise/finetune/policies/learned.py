@@ -38,7 +38,8 @@ class LearnedPolicy:
         """The leaf's clock; within a budget that of least expected energy.
 
         The budget is held against the training job of the leaf that lost most time, so that it
-        holds for those; another job may lose more.
+        holds for those; another job may lose more. No job loses more than in proportion to the
+        clock.
         """
         descent = descend(self.document.nodes, features)
         clocks = _reachable(self.document.sm_clocks_mhz, listed(sm_clocks_mhz))
@@ -48,12 +49,8 @@ class LearnedPolicy:
             wanted_mhz = descent.leaf.sm_clock_mhz
             chosen = next(one for one in expected if one.sm_clock_mhz == wanted_mhz)
             return self._choice(descent, chosen, clocks, doubts)
-        fitting = [
-            one
-            for one in expected
-            if one.worst_slowdown_ratio <= 1.0 + max_slowdown_ratio
-            and clocks[one.sm_clock_mhz] >= one.sm_clock_mhz * (1.0 - _SAME_CLOCK_RATIO)
-        ]
+        limit = 1.0 + max_slowdown_ratio
+        fitting = [one for one in expected if _most_slowdown(one, clocks, sm_clocks_mhz) <= limit]
         best = min(fitting, key=lambda one: one.energy_ratio, default=None)
         if best is None or best.energy_ratio >= 1.0:
             return self._governor(descent, doubts, is_late=best is None)
@@ -135,6 +132,20 @@ class LearnedPolicy:
 def _reachable(wanted_mhz: Sequence[int], listed_mhz: Sequence[int]) -> dict[int, int]:
     """For each clock of the policy the nearest one that the device lists."""
     return {clock: nearest_listed(clock, listed_mhz) for clock in wanted_mhz}
+
+
+def _most_slowdown(
+    one: ClockExpectation, clocks: Mapping[int, int], listed_mhz: Sequence[int]
+) -> float:
+    """What a clock may cost in time, on a device that lists these clocks.
+
+    A clock below the policy's own says nothing of what that one would lose.
+    """
+    clock_mhz = clocks[one.sm_clock_mhz]
+    bound = max(listed_mhz) / clock_mhz
+    if clock_mhz < one.sm_clock_mhz * (1.0 - _SAME_CLOCK_RATIO):
+        return bound
+    return min(bound, one.worst_slowdown_ratio)
 
 
 def _way(descent: Descent) -> str:

@@ -65,27 +65,57 @@ def train_policy(curves: Sequence[ClockCurve], kind: PolicyKind) -> PolicyDocume
         InputError: curves that cannot be laid side by side; see `curve_table`.
     """
     table = curve_table(curves)
+    return _document(table, _Forest(table, kind), kind, ())
+
+
+def train_policies(
+    curves: Sequence[ClockCurve], kind: PolicyKind
+) -> tuple[PolicyDocument, tuple[PolicyDocument, ...]]:
+    """Learn a policy, and for every job one of all others, in the order of the jobs.
+
+    What those say of jobs that were left out of them besides is what the one policy says.
+    Raises InputError as `train_policy` does.
+    """
+    table = curve_table(curves)
     forest = _Forest(table, kind)
-    size = forest.best_size(())
-    tree = forest.tree((), size.least_leaf_count)
-    chosen = [forest.left_out_clock_index(job) for job in range(len(table.curves))]
+    whole = _document(table, forest, kind, ())
+    return whole, tuple(
+        _document(table, forest, kind, (job,), whole) for job in range(len(table.curves))
+    )
+
+
+def _document(
+    table: CurveTable,
+    forest: _Forest,
+    kind: PolicyKind,
+    left_out: tuple[int, ...],
+    whole: PolicyDocument | None = None,
+) -> PolicyDocument:
+    """The policy of all jobs but these; `whole` is that of all, where it is known."""
+    size = forest.best_size(left_out)
+    tree = forest.tree(left_out, size.least_leaf_count)
     nodes = tuple(_nodes(tree, table, size.most_depth_count))
-    first = curves[0]
+    first = table.curves[0]
+    if whole is None:
+        chosen = [forest.left_out_clock_index(job) for job in range(len(table.curves))]
+        jobs, figures = _trained(table, chosen), _figures(table, chosen)
+    else:
+        jobs, figures = whole.training_jobs, whole.left_out
     return PolicyDocument(
         policy=kind.value,
         kind=kind,
         device=first.device,
         device_name=first.device_name,
-        is_simulated=any(curve.is_simulated for curve in curves),
+        is_simulated=any(curve.is_simulated for curve in table.curves),
         sm_clocks_mhz=table.sm_clocks_mhz,
         features=table.names,
         rules=rules_of(nodes),
         nodes=nodes,
-        training_jobs=_trained(table, chosen),
+        training_jobs=tuple(one for row, one in enumerate(jobs) if row not in left_out),
         most_depth_count=size.most_depth_count,
         least_leaf_count=size.least_leaf_count,
-        left_out=_figures(table, chosen),
-        caveats=_doubts(curves),
+        left_out=figures,
+        caveats=_doubts(table.curves),
     )
 
 
