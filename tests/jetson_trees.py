@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from joulewise.device.jetson_files import BoardFiles, FolderFiles
 from joulewise.device.jetson_gpu import open_jetson
 from joulewise.domain.errors import NotPermitted
@@ -89,3 +91,11 @@ def living_tree(root: Path, layout_name: str, *arguments: str) -> Iterator[subpr
         process.wait(10)
         if process.stdout is not None:
             process.stdout.close()
+
+
+def training_command(root: Path, work: KernelWork, folder: Path, *arguments: str) -> list[str]:
+    """What starts a stand-in for a training program, each step of which is this work."""
+    file = folder / "work.json"
+    file.write_bytes(msgspec.json.encode(work))
+    module = "joulewise.simulator.fake_training"
+    return [sys.executable, "-m", module, "--root", str(root), "--work", str(file), *arguments]

@@ -18,11 +18,18 @@ def test_devices_and_workloads_are_listed(joulewise: Joulewise) -> None:
 
     assert (0, 0) == (devices.code, workloads.code)
     assert devices.out == snapshot("""\
-device             name                        kind                      SM  memory       lag  stall
-virtual:rtx3080ti  NVIDIA GeForce RTX 3080 Ti  simulated                127       5  10.00 ms   none
-virtual:a100-sxm   NVIDIA A100-SXM4            simulated                 81       1  15.00 ms   none
-virtual:h100-sxm   NVIDIA H100 SXM5            simulated, uncalibrated  119       1  20.00 ms   none
-virtual:rtx4090    NVIDIA GeForce RTX 4090     simulated, uncalibrated  194       5  10.00 ms   none
+device                   name                   kind                     SM  memory       lag  stall
+virtual:rtx3080ti        NVIDIA GeForce RTX     simulated               127       5  10.00 ms   none
+                         3080 Ti
+virtual:a100-sxm         NVIDIA A100-SXM4       simulated                81       1  15.00 ms   none
+virtual:h100-sxm         NVIDIA H100 SXM5       simulated,              119       1  20.00 ms   none
+                                                uncalibrated
+virtual:rtx4090          NVIDIA GeForce RTX     simulated,              194       5  10.00 ms   none
+                         4090                   uncalibrated
+virtual:agx-orin         NVIDIA Jetson AGX      simulated                11       4  5.500 ms   none
+                         Orin 64 GB
+virtual:orin-nano-super  NVIDIA Jetson Orin     simulated                 8       4  5.500 ms   none
+                         Nano Super
 
 SM and memory are numbers of clocks. A new operating point comes late by the lag, and at every
 change the GPU waits for the stall; set them with lag=5ms or stall=1ms. joulewise doctor tells what

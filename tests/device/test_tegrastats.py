@@ -193,7 +193,9 @@ LOADS = st.builds(
     EngineLoad,
     busy_ratio=st.integers(0, 100).map(lambda percent: percent / 100),
     clocks_mhz=st.lists(st.integers(1, 5000), max_size=3).map(tuple),
-) | st.builds(EngineLoad, clocks_mhz=st.lists(st.integers(1, 5000), min_size=1).map(tuple))
+) | st.builds(
+    EngineLoad, clocks_mhz=st.lists(st.integers(1, 5000), min_size=1, max_size=3).map(tuple)
+)
 CORES = st.none() | st.builds(
     EngineLoad,
     busy_ratio=st.integers(0, 100).map(lambda percent: percent / 100),

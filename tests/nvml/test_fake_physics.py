@@ -14,7 +14,7 @@ from joulewise.domain.workload import Dtype, KernelKind, KernelWork
 from joulewise.simulator.boards import board
 from joulewise.simulator.fake_driver import FakeDriver, FakeKernel
 from joulewise.simulator.physics import idle_power_w, kernel_load, steady_state
-from joulewise.simulator.presets import preset, preset_names
+from joulewise.simulator.presets import nvml_preset_names, preset
 from joulewise.simulator.spec import GpuSpec
 from joulewise.simulator.thermal import Drift
 
@@ -70,7 +70,7 @@ def points_of(spec: GpuSpec) -> st.SearchStrategy[OperatingPoint]:
     )
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", nvml_preset_names())
 def test_steady_states_are_those_of_the_virtual_gpu(make_driver: DriverMaker, name: str) -> None:
     driver, spec = make_driver(name), preset(name)
 
@@ -89,7 +89,7 @@ def test_steady_states_are_those_of_the_virtual_gpu(make_driver: DriverMaker, na
     check()
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", nvml_preset_names())
 def test_idle_power_is_that_of_the_virtual_gpu(make_driver: DriverMaker, name: str) -> None:
     driver, spec = make_driver(name), preset(name)
     sm_clocks = (None, *spec.grid.sm_clocks_mhz[::9])
@@ -115,7 +115,7 @@ def test_the_driver_tells_the_oracle_what_runs_and_what_rests(driver: FakeDriver
     assert table.sm_clock_held_mhz[0, 0] == pytest.approx(held_mhz, rel=CLOSE)
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", nvml_preset_names())
 @settings(
     max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -14,7 +14,7 @@ from tests.fake_nvml import DriverMaker
 from tests.nvml.fake_binding import KERNEL, LIGHT_KERNEL, field, load, opened
 
 from joulewise.simulator.fake_driver import FakeDriver
-from joulewise.simulator.presets import preset, preset_names
+from joulewise.simulator.presets import nvml_preset_names, preset
 
 NOT_SUPPORTED = 3
 
@@ -35,7 +35,7 @@ def next_move(driver: FakeDriver, read: Callable[[], int], step_s: float = 1e-4)
     raise AssertionError("it never moves")
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", nvml_preset_names())
 def test_the_energy_counter_moves_once_per_period_and_not_at_the_start(
     make_driver: DriverMaker, name: str
 ) -> None:
@@ -173,7 +173,7 @@ def test_average_power_lags_by_its_window_and_instant_power_does_not(
 
 
 def test_power_usage_is_instant_on_ga100_alone(make_driver: DriverMaker) -> None:
-    for name in preset_names():
+    for name in nvml_preset_names():
         driver = make_driver(name)
         with opened() as (nvml, handle):
             load(driver)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.fake_nvml import SOURCES
 
-from joulewise.simulator.presets import preset_names
+from joulewise.simulator.presets import nvml_preset_names
 
 NOT_SUPPORTED = 3
 
@@ -120,7 +120,7 @@ print(answered, refused)
 """
     settings = {"LD_LIBRARY_PATH": str(fake_library.parent), "PATH": os.environ["PATH"]}
     counts = {}
-    for profile in preset_names():
+    for profile in nvml_preset_names():
         state_path = str(tmp_path / f"{profile}.state")
         more = {"FAKE_NVML_STATE": state_path, "FAKE_NVML_PROFILE": profile}
         done = subprocess.run(

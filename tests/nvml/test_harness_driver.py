@@ -16,7 +16,7 @@ from joulewise.simulator.fake_board import FakeBoard, fake_noise
 from joulewise.simulator.fake_driver import FakeDriver, FakeKernel, FakeLocks, loaded_driver
 from joulewise.simulator.noise import DEFAULT_NOISE, STRESS_NOISE
 from joulewise.simulator.physics import kernel_load, steady_state
-from joulewise.simulator.presets import preset, preset_names
+from joulewise.simulator.presets import nvml_preset_names, preset
 
 SPEC = preset("rtx3080ti")
 
@@ -78,7 +78,7 @@ def test_real_time_passes_by_itself(make_driver: DriverMaker) -> None:
     assert not driver.is_virtual_time
 
 
-@pytest.mark.parametrize("profile", preset_names())
+@pytest.mark.parametrize("profile", nvml_preset_names())
 def test_kernels_take_the_time_and_power_of_the_physics(
     make_driver: DriverMaker, profile: str
 ) -> None:

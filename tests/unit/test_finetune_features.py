@@ -84,6 +84,7 @@ def test_families_that_cannot_be_built_still_say_their_sizes(
         ({**DEBERTA, "hidden_size": 10**30}, "hidden_size"),
         ({**DEBERTA, "model_type": "new"}, "model_type"),
         ({**BERT, "hidden_size": True}, "hidden_size"),
+        ({**BERT, "is_decoder": "no"}, "is_decoder"),
     ],
 )
 def test_what_is_wrong_with_a_config_names_its_field(config: dict[str, object], field: str) -> None:
@@ -104,6 +105,14 @@ def test_lengths_that_cannot_be_are_refused(length: float) -> None:
 def test_utilisations_that_cannot_be_are_refused(busy: float) -> None:
     with pytest.raises(InputError, match="busy"):
         read(BERT, busy=busy)
+
+
+def test_what_policies_do_not_ask_for_may_be_missing_or_strange() -> None:
+    strange = {"model_type": "bert", "num_hidden_layers": 12, "hidden_size": 768, "vocab_size": -1}
+
+    found = read(strange)
+
+    assert (12, 768, None) == (found.layer_count, found.hidden_count, found.parameter_count)
 
 
 def test_a_feature_that_does_not_exist_is_refused() -> None:

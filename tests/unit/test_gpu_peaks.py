@@ -45,6 +45,8 @@ BUILDS = {
     "NVIDIA GH200 144G HBM3e": (16896, 1980, 6144, 6.38),
     "NVIDIA B200": (18944, 1965, 8192, 7.8),
     "NVIDIA GeForce RTX 5090": (21760, 2407, 512, 28.0),
+    "NVIDIA Jetson AGX Orin 64 GB": (2048, 1300, 256, 6.4),
+    "NVIDIA Jetson Orin Nano Super": (1024, 1020, 128, 6.4),
 }
 
 # Boards of a like name: other chips, other clocks, a part of a board, or nobody's.
@@ -153,7 +155,14 @@ def test_a_format_that_a_chip_lacks_has_no_rate() -> None:
 
 
 # The clock at which each datasheet states its tensor rates.
-TENSOR_CLOCKS_MHZ = {"rtx3080ti": 1665, "a100-sxm": 1410, "h100-sxm": 1830, "rtx4090": 2520}
+TENSOR_CLOCKS_MHZ = {
+    "rtx3080ti": 1665,
+    "a100-sxm": 1410,
+    "h100-sxm": 1830,
+    "rtx4090": 2520,
+    "agx-orin": 1297,
+    "orin-nano-super": 1022,
+}
 
 
 @pytest.mark.parametrize("name", preset_names())

@@ -16,12 +16,19 @@ from hypothesis import strategies as st
 from tests.board_gpu import HZ, STOCK, UNLOCKED, BoardGpu, Killed
 
 from joulewise.control.guard_port import NoGuard
-from joulewise.control.journal import damage, is_left, read_journal, still_set
+from joulewise.control.journal import (
+    JournalEntry,
+    damage,
+    is_left,
+    read_journal,
+    still_set,
+    write_journal,
+)
 from joulewise.control.lease import hold, take_lease
 from joulewise.control.restoring import Outcome, restore_all
 from joulewise.control.state import journal_file
 from joulewise.domain.errors import DeviceError, NotPermitted
-from joulewise.domain.points import AUTO, OperatingPoint
+from joulewise.domain.points import AUTO, CLOCK_KNOBS, FoundSetting, KnobState, OperatingPoint
 
 LOW = OperatingPoint(sm_clock_mhz=612)
 LOCKED = OperatingPoint(sm_clock_mhz=612, mem_clock_mhz=665)
@@ -195,6 +202,38 @@ def test_a_forked_child_puts_nothing_back(tmp_path: Path) -> None:
         os.waitpid(child, 0)
         assert gpu.read("max_freq") == HZ[612]
     assert gpu.state() == {**STOCK, **UNLOCKED}
+
+
+lines = st.text(st.characters(codec="ascii", categories=("L", "N", "P")), min_size=1, max_size=40)
+any_settings = st.lists(
+    st.builds(
+        FoundSetting,
+        knob=st.sampled_from(CLOCK_KNOBS),
+        path=lines.map("/sys/{}".format),
+        text=lines,
+    ),
+    max_size=8,
+    unique_by=lambda one: one.path,
+)
+
+
+@given(listed=any_settings, limit_w=st.none() | st.floats(1.0, 1000.0))
+@settings(max_examples=30, deadline=None)
+def test_what_was_found_reads_back_from_the_journal_as_written(
+    listed: list[FoundSetting], limit_w: float | None
+) -> None:
+    entry = JournalEntry(
+        device="jetson",
+        device_name="Toy Orin",
+        uuid="GPU-jetson-1",
+        holder="process 1",
+        touched=("sm_clock_mhz",),
+        found=KnobState(power_limit_w=limit_w, settings=tuple(listed)),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        journal = Path(folder) / "board.json"
+        write_journal(journal, entry)
+        assert read_journal(journal) == entry
 
 
 @pytest.mark.parametrize(

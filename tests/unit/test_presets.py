@@ -9,21 +9,30 @@ from joulewise.domain.errors import InputError
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.workload import Dtype
 from joulewise.simulator.physics import idle_power_w, steady_state
-from joulewise.simulator.presets import preset, preset_names
+from joulewise.simulator.presets import nvml_preset_names, preset, preset_names
 from joulewise.workload.gpt3_xl import gpt3_xl
 
 
-def test_four_gpus_ship_and_two_of_them_are_calibrated() -> None:
-    assert {"rtx3080ti": True, "a100-sxm": True, "h100-sxm": False, "rtx4090": False} == {
-        name: preset(name).is_calibrated for name in preset_names()
-    }
+def test_six_gpus_ship_and_four_of_them_are_calibrated() -> None:
+    assert {
+        "rtx3080ti": True,
+        "a100-sxm": True,
+        "h100-sxm": False,
+        "rtx4090": False,
+        "agx-orin": True,
+        "orin-nano-super": True,
+    } == {name: preset(name).is_calibrated for name in preset_names()}
+
+
+def test_modules_with_rails_are_no_gpus_of_the_management_library() -> None:
+    assert nvml_preset_names() == ("rtx3080ti", "a100-sxm", "h100-sxm", "rtx4090")
 
 
 def test_an_unknown_gpu_is_an_error_that_names_the_known_ones() -> None:
     with pytest.raises(InputError, match="'rtx9999'") as caught:
         preset("rtx9999")
 
-    assert caught.value.hint == "Known: rtx3080ti, a100-sxm, h100-sxm, rtx4090."
+    assert caught.value.hint == f"Known: {', '.join(preset_names())}."
 
 
 @pytest.mark.parametrize(
@@ -64,7 +73,7 @@ def test_gpt3_xl_runs_on_every_gpu_within_its_power(name: str) -> None:
     assert energy_j[1] < energy_j[0]
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", nvml_preset_names())
 def test_an_idle_gpu_draws_less_than_a_quarter_of_its_limit(name: str) -> None:
     spec = preset(name)
 

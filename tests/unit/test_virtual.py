@@ -18,7 +18,7 @@ from joulewise.domain.workload import Dtype, KernelKind, KernelWork, Pass
 from joulewise.simulator.boards import board
 from joulewise.simulator.oracle import open_oracle
 from joulewise.simulator.physics import idle_power_w, steady_state
-from joulewise.simulator.presets import preset, preset_names
+from joulewise.simulator.presets import nvml_preset_names, preset, preset_names
 from joulewise.simulator.virtual import open_virtual
 
 SETTLED_S = 80.0
@@ -67,7 +67,7 @@ def _mean_power_w(start: GpuSample, end: GpuSample) -> float:
     return (end.energy_j - start.energy_j) / (end.time_s - start.time_s)
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", nvml_preset_names())
 def test_without_noise_a_settled_window_is_the_steady_state_of_the_physics(name: str) -> None:
     session = _open(name=name)
     truth = steady_state(preset(name), WORKS[:2], [AUTO])

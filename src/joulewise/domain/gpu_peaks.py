@@ -113,6 +113,10 @@ def _matrix(
 
 
 _GA102 = "NVIDIA Ampere GA102 architecture whitepaper"
+_ORIN = (
+    "sparse INT8 rate of the GPU alone in NVIDIA's Jetson Orin technical briefs, divided by 2 for "
+    "sparsity and by 2 for FP16; TF32 at half of that, as on every Ampere"
+)
 _HGX_B200 = "NVIDIA HGX B200 (eight GPUs, divided by 8; tensor rates with sparsity, halved)"
 
 # Each board with the names that drivers and profilers have for it, as `_plain` leaves them.
@@ -164,6 +168,14 @@ BOARDS: tuple[tuple[GpuPeaks, tuple[str, ...]], ...] = (
             f"and cycle as the {_GA102} has them for the RTX 3090",
         ),
         ("rtx 3080 ti",),
+    ),
+    (
+        _board("Jetson AGX Orin 64 GB", 204.8, _matrix(5.3, 170 / 8, 170 / 4), _ORIN),
+        ("jetson agx orin 64 gb", "jetson agx orin"),
+    ),
+    (
+        _board("Jetson Orin Nano Super", 102.4, _matrix(2.09, 67 / 8, 67 / 4), _ORIN),
+        ("jetson orin nano super",),
     ),
     (_board("GeForce RTX 3090", 936.0, _matrix(35.6, 35.6, 71.0), _GA102), ("rtx 3090",)),
     (_board("L4", 300.0, _matrix(30.3, 60.0, 121.0, 242.5), "NVIDIA L4 datasheet"), ("l4",)),

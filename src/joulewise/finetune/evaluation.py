@@ -87,9 +87,6 @@ def pick_clocks(bench: Bench, seed: int) -> SeedPicks:
     noisy = noisy_curves(bench.training, bench.noise, rng)
     left_out: dict[str, Clocks] = {}
     unseen: dict[str, Clocks] = {}
-    for policy in (GovernorPolicy(), PinnedMaxPolicy(), PaperPolicy()):
-        left_out[policy.name] = _picked(policy, bench.training, bench)
-        unseen[policy.name] = _picked(policy, bench.unseen, bench)
     for kind in LEARNED_KINDS:
         whole, of_others = train_policies(noisy, kind)
         left_out[kind.value] = tuple(
@@ -98,6 +95,9 @@ def pick_clocks(bench: Bench, seed: int) -> SeedPicks:
             for clock in _picked(LearnedPolicy(document), (curve,), bench)
         )
         unseen[kind.value] = _picked(LearnedPolicy(whole), bench.unseen, bench)
+    for policy in (GovernorPolicy(), PinnedMaxPolicy(), PaperPolicy()):
+        left_out[policy.name] = _picked(policy, bench.training, bench)
+        unseen[policy.name] = _picked(policy, bench.unseen, bench)
     probed = []
     for curves, picks in ((bench.training, left_out), (bench.unseen, unseen)):
         found, tried = _probed(curves, picks[PolicyKind.REGRET.value], bench, rng)

@@ -26,12 +26,12 @@ BUSY = "gpu_busy_ratio"
 FEATURE_NAMES = (MODEL_TYPE, LAYERS, HIDDEN, SEQUENCE, BUSY)
 """What policies may ask for: the five features of arXiv 2607.05933, by the record's names."""
 
-# Families without a builder of ours, whose configs still say how deep and wide they are. What is
-# in none of the two is taken by `is_decoder` and by the class that the config is for.
+# What is in none of the two is taken by `is_decoder` and by the class that the config is for.
 _ENCODERS = frozenset(
-    {"albert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "ernie"}
-    | {"mobilebert", "modernbert", "mpnet", "xlnet"}
+    {"albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "ernie"}
+    | {"mobilebert", "modernbert", "mpnet", "roberta", "xlm-roberta", "xlnet"}
 )
+_DECODERS = frozenset(known_model_types()) - _ENCODERS
 # How families call the same two sizes: `configuration_*.py` of the transformers library.
 _LAYER_FIELDS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HIDDEN_FIELDS = ("hidden_size", "n_embd", "d_model", "dim")
@@ -64,9 +64,8 @@ def features_of_config(
 ) -> JobFeatures:
     """Features of a job from the `config.json` of its model.
 
-    Parameters are counted without a head, where joulewise can build the family: a classifier's
-    head is small, and a language model's does not run in one. Of another family the config says
-    the sizes.
+    Parameters are counted without a head, where joulewise can build the model: a classifier's head
+    is small, and a language model's does not run in one.
 
     Args:
         config: The object in `config.json`.
@@ -83,25 +82,24 @@ def features_of_config(
     inner = fields.inner("text_config")
     if inner is not None and not fields.has("hidden_size"):
         fields = inner
-    if fields.text("model_type") in known_model_types():
-        # The class behind the body decides neither depth nor width.
-        bare = {name: value for name, value in config.items() if name != "architectures"}
-        model = replace(model_of_config(bare, file=file), head=Head.NONE)
-        return JobFeatures(
-            model_type=ModelType.DECODER if model.is_causal else ModelType.ENCODER,
-            layer_count=model.layer_count,
-            hidden_count=model.hidden_count,
-            mean_sequence_count=mean_sequence_count,
-            gpu_busy_ratio=gpu_busy_ratio,
-            parameter_count=parameter_count(model),
-        )
     return JobFeatures(
         model_type=_model_type(fields),
         layer_count=_size(fields, _LAYER_FIELDS, most=MOST_LAYER_COUNT),
         hidden_count=_size(fields, _HIDDEN_FIELDS, most=MOST_WIDTH_COUNT),
         mean_sequence_count=mean_sequence_count,
         gpu_busy_ratio=gpu_busy_ratio,
+        parameter_count=_parameter_count(config, file),
     )
+
+
+def _parameter_count(config: Mapping[str, object], file: str) -> int | None:
+    """Parameters of the model without a head; `None` where it cannot be built."""
+    # The class behind the body decides neither depth nor width.
+    bare = {name: value for name, value in config.items() if name != "architectures"}
+    try:
+        return parameter_count(replace(model_of_config(bare, file=file), head=Head.NONE))
+    except InputError:
+        return None
 
 
 def _check_numbers(mean_sequence_count: float, gpu_busy_ratio: float | None) -> None:
@@ -126,11 +124,12 @@ def _size(fields: ConfigFields, names: tuple[str, ...], *, most: int) -> int:
 
 
 def _model_type(fields: ConfigFields) -> ModelType:
-    """By the family, by `is_decoder`, or by the class that the config is for."""
-    if fields.text("model_type") in _ENCODERS:
-        return ModelType.ENCODER
-    if fields.has("is_decoder") and fields.flag("is_decoder", default=False):
+    """By `is_decoder`, by the family, or by the class that the config is for."""
+    family = fields.text("model_type")
+    if family in _DECODERS or fields.flag("is_decoder", default=False):
         return ModelType.DECODER
+    if family in _ENCODERS:
+        return ModelType.ENCODER
     architectures = fields.texts("architectures")
     if any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in architectures):
         return ModelType.DECODER
@@ -138,7 +137,7 @@ def _model_type(fields: ConfigFields) -> ModelType:
         return ModelType.ENCODER
     raise fields.error(
         "model_type",
-        f"whether {fields.text('model_type')[:40]!r} is an encoder or a decoder is not known",
+        f"whether {family[:40]!r} is an encoder or a decoder is not known",
         hint='Write "is_decoder": true for a decoder, or "architectures": ["BertForMaskedLM"] '
         "for an encoder.",
     )

@@ -138,8 +138,10 @@ class StepScheduler:
     def _see_pair(self, before: StepMark, mark: StepMark, log: PowerLog) -> None:
         spans = step_spans((before, mark))
         if not spans:
-            # Something else than training went on: what it drew is shown for a while.
-            self._settle_from(mark.time_s, log.period_s(), step_count=0)
+            # Something else than training went on: what it drew is shown for a while, unless it
+            # was over before the sensor moved.
+            if mark.time_s - before.time_s >= log.period_s():
+                self._settle_from(mark.time_s, log.period_s(), step_count=0)
             return
         for span in spans:
             self._count(span, log)

@@ -31,7 +31,7 @@ from joulewise.simulator.jetson_layout import BoardLayout, EmcControl
 from joulewise.simulator.jetson_layout_files import BWMGR_CLOCK
 from joulewise.simulator.jetson_layouts import tree_layout
 from joulewise.simulator.jetson_live import Load, write_load
-from joulewise.simulator.jetson_spec import preset_of, spec_of
+from joulewise.simulator.jetson_spec import preset_of, spec_of_tree
 from joulewise.simulator.jetson_tree import TreeFiles
 from joulewise.simulator.noise import WindowKey, window_noise
 from joulewise.simulator.operations import Operations
@@ -67,7 +67,7 @@ class StepClock:
         self._files = TreeFiles(root)
         self._layout = layout
         self._kernel = training.work.kernel
-        self._operations = Operations(spec_of(layout), [training.work])
+        self._operations = Operations(spec_of_tree(root, layout), [training.work])
         options = f"virtual:{preset_of(layout)},noise={training.noise},seed={training.seed}"
         self._options = parse_device(options)
         self._operations.running(self._kernel, OperatingPoint())

@@ -108,7 +108,7 @@ _AGX_ORIN_JP5 = BoardLayout(
     hwmon_before_count=2,
     load_path="/sys/devices/platform/gpu.0/load",
     has_over_current=True,
-    has_tpc_mask=True,
+    tpc_count=8,
     has_3d_scaling=True,
     has_measured_clock=True,
 )
@@ -263,7 +263,7 @@ _THOR = BoardLayout(
     hwmon_before_count=5,
     load_path=None,
     has_over_current=True,
-    has_tpc_mask=False,
+    tpc_count=0,
     has_3d_scaling=False,
     has_measured_clock=False,
     has_usb_supply=True,

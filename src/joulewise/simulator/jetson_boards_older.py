@@ -78,7 +78,7 @@ _NANO = BoardLayout(
     hwmon_before_count=1,
     load_path="/sys/devices/gpu.0/load",
     has_over_current=False,
-    has_tpc_mask=False,
+    tpc_count=0,
     has_3d_scaling=True,
     has_measured_clock=False,
 )
@@ -136,7 +136,7 @@ _TX2 = BoardLayout(
     hwmon_before_count=0,
     load_path="/sys/devices/gpu.0/load",
     has_over_current=False,
-    has_tpc_mask=False,
+    tpc_count=0,
     has_3d_scaling=True,
     has_measured_clock=False,
 )
@@ -184,7 +184,7 @@ _XAVIER_NX = BoardLayout(
     hwmon_before_count=4,
     load_path="/sys/devices/gpu.0/load",
     has_over_current=True,
-    has_tpc_mask=True,
+    tpc_count=4,
     has_3d_scaling=True,
     has_measured_clock=False,
 )

@@ -104,7 +104,8 @@ class BoardLayout:
     """Chips of other drivers that come first: hwmon numbers change between boots."""
     load_path: str | None
     has_over_current: bool
-    has_tpc_mask: bool
+    tpc_count: int
+    """Groups of SMs that a power mode can switch off by a mask; 0: it cannot."""
     has_3d_scaling: bool
     has_measured_clock: bool
     has_usb_supply: bool = False
@@ -121,6 +122,16 @@ class BoardLayout:
     def mem_clocks_mhz(self) -> tuple[int, ...]:
         """Labels of the memory clocks."""
         return tuple(rate // _HZ_PER_MHZ for rate in self.emc.rates_hz)
+
+    @property
+    def has_tpc_mask(self) -> bool:
+        """Whether power modes switch groups of SMs off."""
+        return self.tpc_count > 0
+
+    def living_tpc_ratio(self, mask: int) -> float:
+        """Groups of SMs that this mask leaves on, as a share of the most that a mode leaves."""
+        most = max(self.tpc_count - int(mode.tpc_mask).bit_count() for mode in self.modes)
+        return (self.tpc_count - mask.bit_count()) / most if self.has_tpc_mask else 1.0
 
     def mode(self, index: int | None) -> ModeLayout:
         """The power mode of that number; `None`: the active one. Raises KeyError."""

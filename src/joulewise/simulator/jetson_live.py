@@ -22,7 +22,7 @@ from joulewise.simulator.jetson_layouts import (
     write_layout,
     write_marker,
 )
-from joulewise.simulator.jetson_spec import spec_of
+from joulewise.simulator.jetson_spec import spec_of_tree
 from joulewise.simulator.noise import QUIET, WindowKey, window_noise
 from joulewise.simulator.operations import Operation, Operations
 from joulewise.simulator.spec import GpuSpec
@@ -120,7 +120,7 @@ class LivingBoard:
     def __init__(self, root: Path, board: BoardLayout, options: VirtualOptions) -> None:
         """Move the tree, which has to be there, from now on."""
         self._root = root
-        self._operations = LiveOperations(spec_of(board))
+        self._operations = LiveOperations(spec_of_tree(root, board))
         self._tree = TreeBoard(root, board, self._operations, options)
         self._options = options
         self._start_s = time.monotonic()

@@ -16,7 +16,7 @@ from joulewise.domain.transition import TransitionModel
 from joulewise.domain.workload import KernelWork
 from joulewise.simulator.jetson_board import TreeBoard, tree_options
 from joulewise.simulator.jetson_layouts import layout, tree_layout, write_layout
-from joulewise.simulator.jetson_spec import spec_of
+from joulewise.simulator.jetson_spec import spec_of_tree
 from joulewise.simulator.operations import Operations
 from joulewise.simulator.virtual import VirtualRunner
 from joulewise.simulator.virtual_time import duration_units, seconds
@@ -72,7 +72,7 @@ def open_tree_session(
             hint="Choose another folder, or the board that is there.",
         )
     parsed = tree_options(board, options)
-    operations = Operations(spec_of(board), works)
+    operations = Operations(spec_of_tree(root, board), works)
     tree = TreeBoard(root, board, operations, parsed)
     runner = TreeRunner(tree, VirtualRunner(operations, tree.virtual, parsed))
     return TreeSession(timer=tree, runner=runner, transition=tree.virtual.driver.transition)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from joulewise.domain.points import ClockGrid
 from joulewise.domain.transition import TransitionCost, TransitionDomain, TransitionModel
 from joulewise.simulator.jetson_layout import BoardLayout
+from joulewise.simulator.jetson_tree import TreeFiles
 from joulewise.simulator.presets import preset
 from joulewise.simulator.spec import GpuSpec, MemoryState, PeakRate
 
@@ -53,6 +55,30 @@ def spec_of(layout: BoardLayout) -> GpuSpec:
         clock_tree_w_per_ghz=whole.clock_tree_w_per_ghz / stretch,
         rails=(),
     )
+
+
+def spec_of_tree(root: Path, layout: BoardLayout) -> GpuSpec:
+    """The physics of the board in a tree, whose power mode may have switched TPCs off.
+
+    Those that are left compute as before: all work takes longer, and curves of the whole GPU do
+    not carry over.
+    """
+    spec = spec_of(layout)
+    if not layout.has_tpc_mask:
+        return spec
+    mask = TreeFiles(root).read_number(f"{layout.gpu_folder}/tpc_pg_mask")
+    ratio = layout.living_tpc_ratio(mask or 0)
+    if not 0 < ratio < 1:
+        return spec
+    rates = tuple(
+        replace(
+            rate,
+            flop_count_per_cycle=rate.flop_count_per_cycle * ratio,
+            core_w_per_ghz=rate.core_w_per_ghz * ratio,
+        )
+        for rate in spec.peak_rates
+    )
+    return replace(spec, peak_rates=rates, is_calibrated=False)
 
 
 def transition_of(layout: BoardLayout) -> TransitionModel:

@@ -119,7 +119,8 @@ class VirtualModule:
         return self._inner.clocks_mhz()
 
     def wait_for_energy_tick(self, timeout_s: float) -> GpuSample:
-        """Raise NotSupported: no counter ticks."""
+        """Raise NotSupported: no counter ticks. Raises DeviceLost once the device has gone."""
+        self._inner.knob_state()
         raise NotSupported(
             f"{self.identity.name} has no energy counter, so none moves within {timeout_s:g} s",
             hint="Add up its power over time instead.",

@@ -62,7 +62,8 @@ def open_gpus(policy: Policy) -> tuple[tuple[NvmlGpu, ...], tuple[SilentGpu, ...
         raise DeviceError(f"no GPU here can be controlled: {said}")
     raise NotSupported(
         "the NVIDIA driver sees no GPU",
-        hint="In a container start it with --gpus all; elsewhere look at nvidia-smi -L.",
+        hint="In a container start it with --gpus all; elsewhere look at nvidia-smi -L. A Jetson "
+        "needs no joulewised, which does not know it: root sets its clocks without one.",
     )
 
 

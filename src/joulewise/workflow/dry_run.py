@@ -11,9 +11,9 @@ from joulewise.control.daemon.messages import GpuState, May, State, Status
 from joulewise.control.journal import knobs_of
 from joulewise.control.remote import DaemonConnection, reach
 from joulewise.control.state import default_state_dir, journal_file
-from joulewise.domain.errors import JoulewiseError
+from joulewise.domain.errors import JoulewiseError, NotSupported
 from joulewise.domain.points import KNOBS, ClockGrid, OperatingPoint
-from joulewise.domain.ports import GpuIdentity, WatchedGpu
+from joulewise.domain.ports import GpuIdentity, ReadBackGpu, WatchedGpu
 from joulewise.workflow.lease_findings import lease_trace
 from joulewise.workflow.leasing import is_guarded, socket_path
 
@@ -72,10 +72,17 @@ def dry_run(gpu: WatchedGpu, point: OperatingPoint) -> DryRun:
     first.
 
     Raises:
+        NotSupported: a board whose clocks are files, and no calls of NVML.
         DeviceError: the GPU does not answer, or joulewised does not.
         NotPermitted: this account may not ask joulewised, which would do it.
     """
     identity, grid = gpu.identity, gpu.clock_grid()
+    if isinstance(gpu, ReadBackGpu):
+        raise NotSupported(
+            f"what would be written to {identity.name} is not listed: its clocks are files",
+            hint="Its min_freq and max_freq are set to the clock asked for, and put back as found; "
+            f"joulewise doctor --device {identity.spec} says where they lie.",
+        )
     found_w = gpu.knob_state().power_limit_w
     control = _control(identity, point)
     is_ours = control.daemon is None and not point.is_auto

@@ -99,8 +99,22 @@ def evaluate_policies(job: EvaluateJob, progress: Progress = no_progress) -> Eva
         device=first.device,
         device_name=first.device_name,
         is_simulated=any(curve.is_simulated for curve in curves),
-        caveats=first_of_each_kind(*(caveat for curve in curves for caveat in curve.caveats)),
+        caveats=_doubts(curves, is_measured=job.curves is not None),
     )
+
+
+def _doubts(curves: Sequence[ClockCurve], *, is_measured: bool) -> tuple[Caveat, ...]:
+    """Those of the curves, and what they do not say themselves."""
+    doubts = [caveat for curve in curves for caveat in curve.caveats]
+    if is_measured:
+        seen = "Measured curves are taken for the true ones, with the luck of their single points."
+        advice = "Sweep in several rounds before small differences are believed."
+        doubts.append(Caveat(kind=CaveatKind.SELECTION_BIAS, seen=seen, advice=advice))
+    simulated = next((curve for curve in curves if curve.is_simulated), None)
+    if simulated is not None:
+        seen = f"The curves are those of {simulated.device_name}, a physics model."
+        doubts.append(Caveat(kind=CaveatKind.SIMULATED_DEVICE, seen=seen))
+    return first_of_each_kind(*doubts)
 
 
 def pick_all(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from joulewise.device.jetson_string import is_jetson
 from joulewise.device.nvml_gpu import open_nvml
 from joulewise.device.nvml_string import is_nvml
 from joulewise.domain.errors import InputError, NotSupported
@@ -13,6 +14,8 @@ from joulewise.domain.workload import Workload
 from joulewise.measure.sensors import probe_sensors
 from joulewise.simulator.device_string import is_recorded
 from joulewise.workflow.devices import open_session
+from joulewise.workflow.jetson_boards import open_board
+from joulewise.workflow.jetson_time import passes_time
 from joulewise.workflow.workloads import load_workload
 
 
@@ -45,7 +48,7 @@ def probe_sensors_of(
     """Find update periods, averaging windows and idle power of a device; sets nothing.
 
     Kernels run at whatever clocks are in force, so no right and no lease is needed. Where
-    nothing can run them on an NVIDIA GPU, what shows without load is found.
+    nothing can run them on hardware, what shows without load is found.
 
     Raises:
         NotSupported: the device is a recording.
@@ -74,6 +77,8 @@ def _open(
     try:
         session = open_session(job.device, workload, hardware=hardware)
     except NotSupported as lacking:
+        if is_jetson(job.device) and passes_time(job.device):
+            return open_board(job.device), None, lacking
         if not is_nvml(job.device):
             raise
         return open_nvml(job.device), None, lacking
