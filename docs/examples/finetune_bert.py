@@ -10,6 +10,7 @@ without joulewise it trains as it always did.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 
 import torch
@@ -86,7 +87,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     train = with_trainer if is_accelerate_available() and not asked.loop else with_loop
-    print(f"trained {train(asked.steps)} steps")
+    sys.stdout.write(f"trained {train(asked.steps)} steps\n")
 
 
 if __name__ == "__main__":

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema
 import pytest
 from inline_snapshot import snapshot
 
 from joulewise.store.clock_curves import read_curves, write_curves
+from joulewise.store.schemas import json_schemas
 from tests.cli.conftest import Joulewise
 from tests.report.test_ucurve_page import ONE, OTHER, plain
 
@@ -66,6 +68,7 @@ def test_built_in_jobs_are_swept_on_the_virtual_orin_and_written(
     kinds = {caveat["kind"] for caveat in said.document["caveats"]}  # type: ignore[attr-defined]
     assert {"SimulatedDevice", "EnergyOfModule", "SelectionBias"} <= kinds
     assert (tmp_path / "c.html").exists()
+    jsonschema.Draft202012Validator(json_schemas()["result"]).validate(said.document)
 
 
 def test_the_same_sweep_gives_the_same_curves_and_another_seed_others(
@@ -87,6 +90,7 @@ def test_the_same_sweep_gives_the_same_curves_and_another_seed_others(
         (("--jobs", "bert/sst3"), "no fine-tuning job is called 'bert/sst3'"),
         (("--models", "gpt"), "no 'gpt' among the built-in models"),
         (("--jobs", "all", "--tasks", "rte"), "not both"),
+        (("--jobs", " ,"), "no name in it"),
         (("--sm-clocks", "auto,510"), "auto is no clock that can be pinned"),
         (("--sm-clocks", "511"), "the device lists no clock of 511 MHz"),
         (("--sm-clocks", "x"), "'x' is not a clock"),

@@ -113,6 +113,25 @@ def test_a_command_runs_at_the_clock_asked_for_and_all_is_as_found_after_it(
     assert document["device"] == tree.device
     assert document["is_given_back"] is True
     assert "SimulatedDevice" in _kinds(document)
+    assert document["is_idle"] is True
+
+
+def test_a_clock_that_somebody_else_pins_meanwhile_is_told_and_left_to_them(
+    joulewise: Joulewise, tree: Tree
+) -> None:
+    """As nvpmodel or a second script does, of which an idle GPU's clock would tell nothing."""
+    node = tree.root / NODE
+    pin = f"echo {PINNED_HZ} > {node}/max_freq; echo {PINNED_HZ} > {node}/min_freq"
+    said = joulewise(
+        *("apply", "--device", "jetson", "--sm-clock", "612", "--json", "--"),
+        *("sh", "-c", f"{pin}; sleep 0.3"),
+    )
+    assert said.code == 0, said.err
+    document = _document(said)
+    assert document["left_alone"] == ["sm_clock_mhz"]
+    assert "ForeignControl" in _kinds(document)
+    assert "joulewise: ForeignControl: the GPU clock was set, and somebody else" in said.err
+    assert (tree.read(f"{NODE}/min_freq"), tree.read(f"{NODE}/max_freq")) == (PINNED_HZ, PINNED_HZ)
 
 
 @pytest.mark.integration
@@ -136,7 +155,7 @@ def test_the_memory_clock_is_locked_only_where_the_device_string_says_so(
 def test_the_energy_of_a_command_is_that_of_the_module_and_says_so(
     joulewise: Joulewise, tree: Tree
 ) -> None:
-    said = joulewise("run", "--device", tree.device, "--json", "--", "sleep", "0.5")
+    said = joulewise("run", "--device", tree.device, "--json", "--", "sleep", "0.2")
     assert said.code == 0, said.err
     document = _document(said)
     time_s, energy_j = document["time_s"], document["energy_j"]

@@ -18,7 +18,7 @@ from joulewise.domain.sweep import Sweep
 from joulewise.domain.workload import Dtype, KernelKind, KernelWork
 from joulewise.measure.settings import MeasureSettings
 from joulewise.measure.sweep import measure_sweep
-from joulewise.simulator.jetson_layouts import layout_names
+from joulewise.simulator.jetson_layouts import layout, layout_names, write_layout
 from joulewise.simulator.presets import nvml_preset_names, preset_names
 from joulewise.simulator.recorded import open_recorded
 from joulewise.simulator.virtual import open_virtual
@@ -125,9 +125,11 @@ def _tree(name: str) -> CaseMaker:
     """A fake board of files through the real adapter, in virtual time."""
 
     def case(request: pytest.FixtureRequest) -> DeviceCase:
-        folder: Path = request.getfixturevalue("tmp_path")
+        folder: Path = request.getfixturevalue("trees") / name
 
         def opened(*, is_root: bool = True, options: str = "noise=0") -> DeviceSession:
+            # As it was before the last test, which is quicker than a new tree.
+            write_layout(layout(name), folder)
             files = None if is_root else UsersFiles(folder)
             return open_tree(
                 folder, name, WORKS, options=options, device_options=",memory_lock=on", files=files
@@ -141,6 +143,12 @@ def _tree(name: str) -> CaseMaker:
         )
 
     return case
+
+
+@pytest.fixture(scope="session")
+def trees(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where fake boards lie."""
+    return tmp_path_factory.mktemp("trees")
 
 
 @pytest.fixture(scope="session")

@@ -104,6 +104,7 @@ def test_what_is_written_is_read_back(tmp_path: Path, curves: list[ClockCurve]) 
     [
         (("curves", 0, "baseline", "time_s"), -1.0, "curves[0].baseline.time_s", "number >= 0"),
         (("curves", 0, "baseline", "time_s"), 0.0, "curves[0].baseline.time_s", "above 0"),
+        (("curves", 0, "baseline", "energy_j"), 5e-324, "curves[0].baseline.energy_j", "above 0"),
         (("curves", 0, "costs", 1, "energy_j"), 1e31, "curves[0].costs[1].energy_j", "possible"),
         (("curves", 0, "costs", 1, "energy_j"), "1", "curves[0].costs[1].energy_j", "a number"),
         (("curves", 0, "costs", 0, "busy_ratio"), 1.5, "curves[0].costs[0].busy_ratio", "share"),

@@ -71,9 +71,16 @@ class Tree:
             return self.clock_mhz()
 
 
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tree")
+
+
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return Tree(tmp_path)
+def tree(root: Path) -> Tree:
+    """As it reads at rest, whatever the last test wrote."""
+    write_layout(layout(BOARD), root)
+    return Tree(root)
 
 
 def test_a_new_clock_shows_after_the_lag_of_the_gpu_and_the_memorys_after_its_own(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -196,6 +197,17 @@ def test_unknown_boards_and_modes_are_refused_with_those_that_there_are(tmp_path
         write_layout(layout("agx-orin-jp6"), tmp_path, power_mode=7)
     assert "0, 1, 2, 3" in (caught.value.hint or "")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_tree_that_is_written_again_is_as_it_was_at_first(tmp_path: Path) -> None:
+    board = layout("agx-orin-jp6")
+    write_layout(board, tmp_path)
+    node = tmp_path / board.devfreq_folder.lstrip("/")
+    (node / "min_freq").write_text("1020000000\n", encoding="utf-8")
+    shutil.rmtree(tmp_path / "sys/class/devfreq")
+    write_layout(board, tmp_path, power_mode=2)
+    assert _said(tmp_path, "/sys/class/devfreq/17000000.gpu/min_freq") == "306000000"
+    assert _said(tmp_path, "/sys/class/devfreq/17000000.gpu/max_freq") == "612000000"
 
 
 def test_a_tree_is_never_written_over_the_machine_itself() -> None:

@@ -44,9 +44,15 @@ class Tree:
         return self.controls.read(self.time_s, rate_hz)
 
 
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tree")
+
+
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return Tree(tmp_path)
+def tree(root: Path) -> Tree:
+    """As it reads at rest, whatever the last test wrote."""
+    return Tree(root)
 
 
 @settings(max_examples=40)

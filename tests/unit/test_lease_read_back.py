@@ -59,7 +59,7 @@ def _die_holding(gpu: BoardGpu, state_dir: Path, *asked: OperatingPoint) -> None
     found=st.sampled_from([STOCK, PINNED, {**STOCK, "mrq_rate_locked": "1", "rate": "665000000"}]),
     steps=st.integers(0, 8),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_wherever_a_holder_dies_the_next_lease_leaves_every_file_as_found(
     asked: list[OperatingPoint], found: dict[str, str], steps: int
 ) -> None:
@@ -218,7 +218,7 @@ any_settings = st.lists(
 
 
 @given(listed=any_settings, limit_w=st.none() | st.floats(1.0, 1000.0))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_what_was_found_reads_back_from_the_journal_as_written(
     listed: list[FoundSetting], limit_w: float | None
 ) -> None:

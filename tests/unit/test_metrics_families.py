@@ -17,9 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.control import ControlledGpu, DaemonCounts, Holder
-from joulewise.domain.measurement import EventReason, GpuActivity, GpuSample
+from joulewise.domain.measurement import EventReason, GpuActivity, GpuSample, RailPower
 from joulewise.domain.points import KnobState, OperatingPoint
-from joulewise.integrations.metric_families import READINGS, ControlCollector
+from joulewise.integrations.metric_families import ControlCollector
+from joulewise.integrations.metric_readings import READINGS
 from joulewise.integrations.prometheus import metrics_text
 
 EMPTY_SAMPLE = GpuSample(
@@ -156,6 +157,26 @@ def test_both_formats_tell_the_same(found: Sequence[ControlledGpu]) -> None:
         for family in openmetrics_families(text)  # type: ignore[no-untyped-call]
         for sample in family.samples
     }
+
+
+def test_rails_of_a_module_are_told_with_whether_they_are_counted() -> None:
+    """Those that are counted add up to the power; a part of them is never added to it."""
+    rails = (
+        RailPower(rail="VDD_IN", power_w=9.5, is_counted=True),
+        RailPower(rail="VDD_SOC", power_w=2.5, is_counted=False),
+    )
+    sample = dataclasses.replace(EMPTY_SAMPLE, power_w=9.5, rails=rails, busy_ratio=0.25)
+    gpu = dataclasses.replace(BARE, sample=sample)
+
+    series = told(gpu)
+
+    rail = {
+        (dict(labels_)["rail"], dict(labels_)["counted"]): value
+        for (name, labels_), value in series.items()
+        if name == "joulewise_rail_power_watts"
+    }
+    assert {("VDD_IN", "true"): 9.5, ("VDD_SOC", "false"): 2.5} == rail
+    assert [0.25] == [value for (name, _), value in series.items() if "busy_ratio" in name]
 
 
 def test_a_gpu_is_told_in_base_units_with_its_holder_and_doubts() -> None:

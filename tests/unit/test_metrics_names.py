@@ -24,13 +24,8 @@ from joulewise.domain.quantities import (
     metric_value,
     quantity_of,
 )
-from joulewise.integrations.metric_families import (
-    DAEMON_READINGS,
-    FLAGS,
-    OTHER_NAMES,
-    READINGS,
-    Reading,
-)
+from joulewise.integrations.metric_families import DAEMON_READINGS, FLAGS, OTHER_NAMES
+from joulewise.integrations.metric_readings import READINGS, Reading
 
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARD = ROOT / "deploy" / "grafana" / "joulewise.json"

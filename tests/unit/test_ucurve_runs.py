@@ -214,6 +214,16 @@ def test_a_governor_that_lowers_the_clock_of_a_waiting_gpu_is_nobody_else() -> N
     assert found.baseline.busy_ratio == found.features.gpu_busy_ratio
 
 
+def test_a_locked_memory_clock_is_told_beside_a_baseline_that_has_another() -> None:
+    found = sweep_jobs(
+        "virtual:agx-orin", [job("bert-base/sst2")], [1300], mem_clock_mhz=665, settings=QUICK
+    )[0]
+
+    assert (3199, 665) == (found.baseline.mem_clock_mhz, found.costs[0].mem_clock_mhz)
+    assert CaveatKind.MEMORY_CLOCK_MOVED in {caveat.kind for caveat in found.caveats}
+    assert found.costs[0].time_s > found.baseline.time_s
+
+
 def test_rounds_are_added_and_lower_the_errors() -> None:
     def steps(curves: Sequence[ClockCurve]) -> list[int]:
         return [cost.step_count or 0 for one in curves for cost in one.costs]

@@ -159,12 +159,20 @@ def test_plan_and_verification_carry_the_doubt_about_a_pinned_baseline(tmp_path:
         assert CaveatKind.BASELINE_PINNED in {one.kind for one in caveats}
 
 
+@pytest.mark.parametrize("device", ["jeston", "Jetson", "jetsn"])
+def test_a_board_that_is_misspelt_is_guessed(device: str) -> None:
+    with pytest.raises(InputError) as caught:
+        open_session(device, Workload(name="w", launches=(Launch(kernel="step"),), works=(WORK,)))
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("Did you mean jetson?")
+
+
 def test_nvml_s_view_of_a_jetson_is_recognised_and_refused() -> None:
     assert is_integrated("Orin (nvgpu)")
     assert is_integrated("NVIDIA Thor")
     assert not is_integrated("NVIDIA RTX A6000")
     assert not is_integrated(None)
-    with pytest.raises(NotSupported, match="tells neither clocks nor energy") as caught:
+    with pytest.raises(NotSupported, match="tells too little to measure or set it") as caught:
         refuse_integrated("Orin (nvgpu)")
     assert caught.value.hint is not None
     assert "--device jetson" in caught.value.hint

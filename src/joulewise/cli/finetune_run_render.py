@@ -59,15 +59,15 @@ _GIVEN_BACK = {
 def _steps(steered: Steered) -> str:
     if not steered.step_count:
         return ""
-    said = f", {counted(steered.step_count, 'training step')}"
+    said = f"; its {counted(steered.step_count, 'training step')} took"
     if steered.energy_j is None:
-        return said
+        return f"{said} {seconds(steered.steps_time_s)}"
     energy = (
         joules(steered.energy_j)
         if steered.uncertainty_j is None
         else joules_within(steered.energy_j, steered.uncertainty_j)
     )
-    return f"{said} of {seconds(steered.steps_time_s)} and {energy} in all"
+    return f"{said} {seconds(steered.steps_time_s)} and {energy}"
 
 
 def _verdict(steered: Steered) -> str:
@@ -76,8 +76,13 @@ def _verdict(steered: Steered) -> str:
         return f"{clock} {_saving_text(steered.saving)}."
     if steered.saving is not None and steered.outcome in _BACK:
         why = _BACK[steered.outcome]
-        saving = _saving_text(steered.saving)
-        return f"{clock} {why}, so the governor had the clock: {clock} {saving}."
+        energy = steered.saving.energy_interval
+        return (
+            f"{clock} {why}, so the governor had the clock. By "
+            f"{counted(steered.saving.pair_count, 'pair')} of blocks the saving lies between "
+            f"{percent(1 - energy.high_ratio)} and {percent(1 - energy.low_ratio)}, at "
+            f"{signed_percent(steered.saving.time_ratio - 1)} time."
+        )
     return _UNSHOWN[steered.outcome].format(clock=clock)
 
 
@@ -102,8 +107,8 @@ def _saving_text(saving: PairedSaving) -> str:
     energy, time = saving.energy_interval, saving.time_interval
     return (
         f"saves {percent(1 - saving.energy_ratio)} of the energy of a step "
-        f"({percent(1 - energy.high_ratio)} … {percent(1 - energy.low_ratio)}) and takes "
-        f"{signed_percent(saving.time_ratio - 1)} of its time "
+        f"({percent(1 - energy.high_ratio)} … {percent(1 - energy.low_ratio)}) at "
+        f"{signed_percent(saving.time_ratio - 1)} time "
         f"({signed_percent(time.low_ratio - 1)} … {signed_percent(time.high_ratio - 1)}) "
         f"against the governor, by {counted(saving.pair_count, 'pair')} of blocks"
     )

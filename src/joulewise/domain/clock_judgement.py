@@ -88,8 +88,13 @@ def grown_ratio(before: GpuSample, after: GpuSample, cause: Cause) -> float | No
 
 
 def is_named_idle(sample: GpuSample) -> bool:
-    """Whether the driver calls the GPU idle; not where it does not tell."""
-    return sample.event_reasons is not None and EventReason.GPU_IDLE in sample.event_reasons
+    """Whether the driver calls the GPU idle; not where it does not tell.
+
+    A board names no reasons, and tells for how much of the last moments the GPU was busy.
+    """
+    if sample.event_reasons is None:
+        return sample.busy_ratio == 0.0
+    return EventReason.GPU_IDLE in sample.event_reasons
 
 
 def is_loaded(sample: GpuSample) -> bool:
@@ -98,7 +103,8 @@ def is_loaded(sample: GpuSample) -> bool:
     A screen alone keeps a GPU from being called idle at times, at whatever clocks; what computes
     on it makes the driver clock it up.
     """
-    return sample.event_reasons is not None and not is_named_idle(sample)
+    is_told = sample.event_reasons is not None or sample.busy_ratio is not None
+    return is_told and not is_named_idle(sample)
 
 
 def limit_to_be_w(point: OperatingPoint, grid: ClockGrid) -> float | None:

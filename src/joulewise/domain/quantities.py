@@ -82,6 +82,8 @@ LABELS = (
     "descriptor",
     "lock_descriptor",
     "threshold",
+    "clock_index",
+    "column_index",
     "pid_descriptor",
 )
 

@@ -34,6 +34,8 @@ FEWEST_PAIR_COUNT = 3
 """Fewer pairs show nothing: Student's t interval of two is six times as wide (assumed)."""
 LEARNING_RATIO = 0.1
 """Probing pays in a job of ten times as many steps (assumed)."""
+VERIFYING_RATIO = 0.25
+"""Checking takes no more of what is left of a job: half of it at the governor's clock (assumed)."""
 CHECK_RATIO = 0.02
 """Most steps that fresh checks may take, of those since the last one."""
 CHECK_EVERY_S = 600.0
@@ -253,9 +255,8 @@ class LiveGovernor:
         pair_count, left_count = self.settings.pair_count, self._left_count
         if left_count is None:
             return pair_count
-        # Half of these steps are at the choice anyway.
-        per_pair = self._block_count + SETTLE_STEP_COUNT + 1
-        return min(pair_count, int(LEARNING_RATIO * left_count / per_pair))
+        per_pair = 2 * self._block_count + SETTLE_STEP_COUNT + 1
+        return min(pair_count, int(VERIFYING_RATIO * left_count / per_pair))
 
 
 def paired_saving(pairs: Sequence[tuple[ClockCost, ClockCost]]) -> PairedSaving:

@@ -53,14 +53,23 @@ class TreeBoard:
     """
 
     def __init__(
-        self, root: Path, layout: BoardLayout, operations: OperationTable, options: VirtualOptions
+        self,
+        root: Path,
+        layout: BoardLayout,
+        operations: OperationTable,
+        options: VirtualOptions,
+        *,
+        is_read_meanwhile: bool = False,
     ) -> None:
-        """Idle and settled, set as the files say; the tree has to be there already."""
+        """Idle and settled, set as the files say; the tree has to be there already.
+
+        `is_read_meanwhile` says that other processes read it while it moves.
+        """
         self.layout = layout
         self.virtual = VirtualBoard(operations, board_of(options), options, transition_of(layout))
         """The board in motion, which knows nothing of files."""
         self._operations = operations
-        self._files = TreeFiles(root)
+        self._files = TreeFiles(root, is_read_meanwhile=is_read_meanwhile)
         self._controls = TreeControls(self._files, layout)
         self._sensors = TreeSensors(self._files, layout)
         self._mem_cap_mhz = _mem_cap_mhz(self._files, layout)

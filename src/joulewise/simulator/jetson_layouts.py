@@ -94,7 +94,8 @@ def tree_layout(root: Path) -> BoardLayout | None:
 def write_layout(layout: BoardLayout, root: Path, *, power_mode: int | None = None) -> None:
     """Write the board's files below a folder, as they read at rest, in one of its power modes.
 
-    Links are relative, so that the tree may be moved. `power_mode` is a number of nvpmodel;
+    What is there already is set back to that. Links are relative, so that the tree may be moved.
+    `power_mode` is a number of nvpmodel;
     `None`: the layout's own. Raises InputError for a mode that the board has not, and for `/`.
     """
     if root.resolve() == Path("/"):
@@ -110,10 +111,26 @@ def write_layout(layout: BoardLayout, root: Path, *, power_mode: int | None = No
     for folder in {posixpath.dirname(path) for path in (*files, *links)}:
         (root / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
-        content = text if text.endswith("\0") else f"{text}\n"
-        (root / path.lstrip("/")).write_text(content, encoding="utf-8")
+        _write_file(root / path.lstrip("/"), text if text.endswith("\0") else f"{text}\n")
     write_marker(root, TreeMarker(board=layout.name, time="virtual"))
     for path, target in links.items():
-        link = root / path.lstrip("/")
-        link.unlink(missing_ok=True)
-        link.symlink_to(posixpath.relpath(target, posixpath.dirname(path)))
+        _write_link(root / path.lstrip("/"), posixpath.relpath(target, posixpath.dirname(path)))
+
+
+def _write_file(file: Path, text: str) -> None:
+    """Write what does not say so already: trees are written anew more often than changed."""
+    content = text.encode()
+    try:
+        is_there = file.read_bytes() == content
+    except OSError:
+        is_there = False
+    if not is_there:
+        file.write_bytes(content)
+
+
+def _write_link(link: Path, target: str) -> None:
+    if link.is_symlink():
+        if str(link.readlink()) == target:
+            return
+        link.unlink()
+    link.symlink_to(target)

@@ -121,7 +121,7 @@ class LivingBoard:
         """Move the tree, which has to be there, from now on."""
         self._root = root
         self._operations = LiveOperations(spec_of_tree(root, board))
-        self._tree = TreeBoard(root, board, self._operations, options)
+        self._tree = TreeBoard(root, board, self._operations, options, is_read_meanwhile=True)
         self._options = options
         self._start_s = time.monotonic()
         self._load_file = root / LOAD_PATH.lstrip("/")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,13 +27,14 @@ _LOCKED, _FREE = "1", "0"
 class TreeFiles:
     """Files below a folder, written only where what they say changes.
 
-    Sensors are replaced at once, so that no reader sees half of one; control files belong to
-    whoever writes them, and are written in place.
+    Sensors that another process may read meanwhile are replaced at once, so that it never sees
+    half of one; control files belong to whoever writes them, and are written in place.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, is_read_meanwhile: bool = False) -> None:
         """Look nowhere yet."""
         self._root = str(root).rstrip("/")
+        self._is_read_meanwhile = is_read_meanwhile
         self._said: dict[str, str] = {}
 
     def place(self, path: str) -> Path:
@@ -59,31 +61,34 @@ class TreeFiles:
         """Have a sensor say this from now on; where its folder is gone, nothing happens."""
         if self._said.get(path) == text:
             return
-        folder, _, name = path.rpartition("/")
-        beside = f"{self._root}{folder}/.{name}{_BESIDE}"
         try:
-            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-            try:
-                os.write(descriptor, f"{text}\n".encode())
-            finally:
-                os.close(descriptor)
-            os.rename(beside, self._root + path)  # noqa: PTH104 - thousands of times
+            if self._is_read_meanwhile:
+                self._replace(path, f"{text}\n")
+            else:
+                self._overwrite(path, f"{text}\n")
         except OSError:
             return
         self._said[path] = text
 
     def put_back(self, path: str, text: str) -> None:
         """Have a control file say what is in force, and not what was written to it."""
+        with suppress(OSError):
+            self._overwrite(path, f"{text}\n")
+
+    def _overwrite(self, path: str, text: str) -> None:
+        content = text.encode()
+        descriptor = os.open(self._root + path, os.O_WRONLY)
         try:
-            descriptor = os.open(self._root + path, os.O_WRONLY)
-        except OSError:
-            return
-        try:
-            content = f"{text}\n".encode()
-            os.pwrite(descriptor, content, 0)
+            os.write(descriptor, content)
             os.ftruncate(descriptor, len(content))
         finally:
             os.close(descriptor)
+
+    def _replace(self, path: str, text: str) -> None:
+        folder, _, name = path.rpartition("/")
+        beside = f"{self._root}{folder}/.{name}{_BESIDE}"
+        Path(beside).write_text(text, encoding="utf-8")
+        os.replace(beside, self._root + path)  # noqa: PTH105 - its other half is a text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

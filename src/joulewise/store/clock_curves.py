@@ -22,6 +22,8 @@ from joulewise.store.record_files import (
 from joulewise.store.wire import from_wire
 
 _LONGEST_NAME_COUNT = 200
+# Far below any step; ratios of amounts from here up to the largest stay finite.
+_LEAST_AMOUNT = 1e-30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ def _check_name(name: str, file: str, field: str) -> None:
 
 def _check_cost(cost: ClockCost, job: str, where: str, file: str) -> None:
     for name in ("time_s", "energy_j"):
-        if not 0 < getattr(cost, name) <= LARGEST_AMOUNT:
+        if not _LEAST_AMOUNT <= getattr(cost, name) <= LARGEST_AMOUNT:
             raise unlike(_of(job, "this must be above 0 and possible"), file, f"{where}.{name}")
     for name in ("time_error_s", "energy_error_j"):
         error = getattr(cost, name)
@@ -124,7 +126,7 @@ def _check_cost(cost: ClockCost, job: str, where: str, file: str) -> None:
 def _check_features(features: JobFeatures, job: str, where: str, file: str) -> None:
     for name in ("layer_count", "hidden_count", "parameter_count"):
         _check_whole(getattr(features, name), job, f"{where}.{name}", file)
-    if not 0 < features.mean_sequence_count <= LARGEST_AMOUNT:
+    if not _LEAST_AMOUNT <= features.mean_sequence_count <= LARGEST_AMOUNT:
         message = _of(job, "this must be above 0 and possible")
         raise unlike(message, file, f"{where}.mean_sequence_count")
     _check_share(features.gpu_busy_ratio, job, f"{where}.gpu_busy_ratio", file)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from joulewise.device.jetson_string import PREFIX as BOARD
 from joulewise.device.jetson_string import is_jetson, parse_jetson
 from joulewise.device.nvml_facts import driver_facts, gpu_facts
 from joulewise.device.nvml_gpu import open_nvml
@@ -241,7 +242,8 @@ def _refuse_unknown(device: str) -> None:
         return
     known = [f"virtual:{preset_name}" for preset_name in preset_names()]
     asked = name if is_virtual(device) else device.strip().partition(",")[0]
-    alike = get_close_matches(f"virtual:{asked.lower()}", known, n=1, cutoff=_ALIKE_RATIO)
+    alike = get_close_matches(asked.lower(), [BOARD], n=1, cutoff=_ALIKE_RATIO)
+    alike += get_close_matches(f"virtual:{asked.lower()}", known, n=1, cutoff=_ALIKE_RATIO)
     gpu = _GPU_ELSEWHERE.fullmatch(device.strip())
     guess = f"nvml:{gpu[1] or gpu[2]}" if gpu else alike[0] if alike else None
     meant = "" if guess is None else f"Did you mean {guess}? "

@@ -57,6 +57,6 @@ def refuse_integrated(name: str) -> None:
     """
     if is_integrated(name):
         raise NotSupported(
-            f"{name} is the GPU of a Jetson, of which NVML tells neither clocks nor energy",
+            f"{name} is the GPU of a Jetson, of which NVML tells too little to measure or set it",
             hint="Say --device jetson, which reads and sets the files of the board.",
         )

@@ -142,7 +142,9 @@ def _damage_findings(trace: LeaseTrace) -> tuple[Finding, ...]:
             subject="lease",
             status=Availability.LIMITED,
             seen="a damaged journal, undone as far as could be told",
-            why="A power limit that was lowered and not put back slows everything here.",
+            why="A power limit that was lowered and not put back slows everything here."
+            if "power limit" in trace.damage
+            else "Nobody knows how the clocks were found.",
             helps=trace.damage,
         ),
     )

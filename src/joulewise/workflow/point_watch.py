@@ -18,6 +18,7 @@ from joulewise.domain.ports import Gpu, Lease, ReadBackGpu
 from joulewise.measure.held_down import held_down
 from joulewise.measure.readings import Readings
 from joulewise.workflow.daemon_lease import DaemonLease
+from joulewise.workflow.settings_watch import SettingsWatch
 
 Notice = Callable[[str], None]
 """Called with each sentence that cannot wait, from the thread that watches."""
@@ -40,6 +41,7 @@ class PointWatch:
         self._gpu = gpu
         self._notice = notice
         self._readings = Readings()
+        self._settings: SettingsWatch | None = None
         self._drifts: list[Caveat] = []
         self._begin_s = 0.0
         self.taken_over: frozenset[str] = frozenset()
@@ -73,6 +75,7 @@ class PointWatch:
         over = Event()
         is_board = isinstance(self._gpu, ReadBackGpu)
         drift = DriftWatch(point, grid, asked_s=self._gpu.now_s(), is_board=is_board)
+        self._settings = SettingsWatch(self._gpu, point)
         self._begin_s = time.monotonic()
         # A daemon thread that is not waited for long: a driver that never answers must not keep
         # the clocks from being given back.
@@ -123,7 +126,7 @@ class PointWatch:
     def _look(self, drift: DriftWatch, lease: Lease) -> None:
         sample = self._gpu.sample()
         self._readings.add(sample)
-        seen = drift.feed(sample)
+        seen = _both(drift.feed(sample), self._settings)
         if seen.new and isinstance(lease, DaemonLease):
             lease.ask_whether_it_lives()
             if lease.ended() is not None:
@@ -152,6 +155,18 @@ class PointWatch:
                 "next lease or joulewise restore"
             )
         self._is_unguarded = unguarded is not None
+
+
+def _both(seen: Drift, settings: SettingsWatch | None) -> Drift:
+    """What readings tell, and what files that set clocks do, where they can be read."""
+    if settings is None:
+        return seen
+    read = settings.look()
+    return Drift(
+        caveats=(*seen.caveats, *read.caveats),
+        new=(*seen.new, *read.new),
+        taken_over=seen.taken_over | read.taken_over,
+    )
 
 
 def _yield_clocks(lease: Lease, seen: Drift) -> None:

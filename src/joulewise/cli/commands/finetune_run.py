@@ -98,7 +98,6 @@ def finetune_run(
     """
     own = Command(command or ())
     require_out(out)
-    gpu = only_gpu(device)
     asked = AskedGovernor(
         config=config,
         mean_sequence_count=mean_length,
@@ -108,6 +107,7 @@ def finetune_run(
         pair_count=verify_pairs,
         step_count=steps,
     )
+    gpu = only_gpu(device)
     result = finetune_while(gpu, governor_for(gpu, asked), own, tell)
     shown = result.steered.shown
     outcome = Outcome(

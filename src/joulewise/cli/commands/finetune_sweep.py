@@ -172,7 +172,7 @@ def sweep(
     _refuse({**of_command, "avg-seq-len": avg_seq_len}, "it is about a command; none was given")
     grid = GridSweep(
         device=device or DEFAULT_SWEEP_DEVICE,
-        jobs=JobsAsked(names=names(jobs), models=names(models), tasks=names(tasks)),
+        jobs=_jobs(jobs, models, tasks),
         sm_clocks_mhz=clocks,
         mem_clock_mhz=one_clock(mem_clock, "mem-clock"),
         round_count=1 if rounds is None else rounds,
@@ -181,6 +181,12 @@ def sweep(
         page=html,
     )
     _sweep_grid(grid, wanted, as_json=as_json)
+
+
+def _jobs(jobs: str | None, models: str | None, tasks: str | None) -> JobsAsked:
+    return JobsAsked(
+        names=names(jobs, "jobs"), models=names(models, "models"), tasks=names(tasks, "tasks")
+    )
 
 
 def _sweep_grid(grid: GridSweep, wanted: frozenset[CaveatKind], *, as_json: bool) -> None:
@@ -260,9 +266,14 @@ def curves(
     finish(sweep_outcome(report_file(file, html), file, html), as_json=as_json, fail_on=wanted)
 
 
-def names(text: str | None) -> tuple[str, ...]:
-    """`a, b` as ("a", "b"); nothing for `None`."""
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+def names(text: str | None, field: str) -> tuple[str, ...]:
+    """`a, b` as ("a", "b"); nothing for `None`. Raises InputError for text without a name."""
+    if text is None:
+        return ()
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not found:
+        raise InputError("there is no name in it", field=field, hint="Write names between commas.")
+    return found
 
 
 def pinned_clocks(text: str | None, field: str) -> tuple[int, ...] | None:

@@ -1,0 +1,189 @@
+"""`joulewise finetune run` says what it found in a job, and nothing that it did not."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+from rich.console import Console
+
+from joulewise.cli.finetune_run_render import document, render, sentence
+from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.finetuning import ClockChoice, ClockCost
+from joulewise.domain.plan import Interval
+from joulewise.finetune.live import Outcome, PairedSaving
+from joulewise.finetune.live_schedule import Purpose
+from joulewise.store.json_files import decode_document
+from joulewise.workflow.finetune_running import FinetuneRun, Steered
+from tests.cli.conftest import Joulewise
+from tests.jetson_trees import open_tree
+
+COMMAND = ("python", "train.py")
+SAVING = PairedSaving(
+    pair_count=6,
+    energy_ratio=0.8,
+    energy_interval=Interval(low_ratio=0.79, high_ratio=0.81),
+    time_ratio=1.1,
+    time_interval=Interval(low_ratio=1.09, high_ratio=1.11),
+)
+UNSURE = replace(
+    SAVING, energy_ratio=0.99, energy_interval=Interval(low_ratio=0.97, high_ratio=1.01)
+)
+
+
+def choice(clock_mhz: int | None, policy: str = "probe") -> ClockChoice:
+    return ClockChoice(policy=policy, sm_clock_mhz=clock_mhz, reason="least energy")
+
+
+def cost(clock_mhz: int | None, time_s: float, energy_j: float) -> ClockCost:
+    return ClockCost(sm_clock_mhz=clock_mhz, time_s=time_s, energy_j=energy_j, step_count=10)
+
+
+def result(outcome: Outcome = Outcome.SAVES, saving: PairedSaving | None = SAVING) -> FinetuneRun:
+    is_checked = saving is not None
+    pairs = ((cost(None, 0.5, 20.0), cost(612, 0.55, 16.0)),) * 6 if is_checked else ()
+    return FinetuneRun(
+        code=0,
+        time_s=812.4,
+        device="jetson",
+        device_name="NVIDIA Jetson AGX Orin Developer Kit",
+        is_simulated=False,
+        is_given_back=True,
+        steered=Steered(
+            advice=choice(714, "tree"),
+            choice=choice(612),
+            outcome=outcome,
+            probed=(cost(408, 0.7, 17.0), cost(612, 0.55, 16.0), cost(918, 0.5, 18.0)),
+            pairs=pairs,
+            saving=saving,
+            step_count=1400,
+            step_counts={Purpose.PROBE: 36, Purpose.VERIFY: 134, Purpose.RUN: 1230},
+            steps_time_s=780.0,
+            energy_j=22_400.0,
+            uncertainty_j=310.0,
+            sm_clock_held_mhz=612.0,
+            caveats=(
+                Caveat(kind=CaveatKind.ENERGY_OF_MODULE, seen="power is that of three rails"),
+            ),
+        ),
+    )
+
+
+def test_a_saving_is_told_with_its_interval_and_what_it_cost() -> None:
+    console = Console(file=io.StringIO(), width=100)
+    render(console, result(), COMMAND)
+
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue() == snapshot("""\
+
+clock     for       blocks  time per step  energy per step
+408 MHz   probing        1       700.0 ms         17.000 J
+612 MHz   probing        1       550.0 ms         16.000 J
+918 MHz   probing        1       500.0 ms         18.000 J
+governor  checking       6       500.0 ms         20.000 J
+612 MHz   checking       6       550.0 ms         16.000 J
+
+Caveats
+  EnergyOfModule: power is that of three rails
+    The energy includes the CPU and the memory of the module, not the GPU alone. Compare only with
+    figures of the same scope.
+
+python train.py took 812.4 s; its 1400 training steps took 780.0 s and 22.40 ± 0.31 kJ. 612 MHz
+saves 20.0 % of the energy of a step (19.0 % … 21.0 %) at +10.00 % time (+9.00 % … +11.00 %) against
+the governor, by 6 pairs of blocks. 170 steps went into finding and checking the clock. What was set
+is given back.
+""")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "saving", "words"),
+    [
+        (Outcome.NOT_SHOWN, UNSURE, "was not shown to save energy, so the governor had the clock"),
+        (Outcome.TOO_SLOW, SAVING, "takes more time than allowed, so the governor had the clock"),
+        (Outcome.ADVICE, None, "nothing was checked, and no saving is claimed"),
+        (Outcome.UNFINISHED, None, "no saving is claimed"),
+        (Outcome.NO_STEPS, None, "It marked no training step"),
+        (Outcome.GOVERNOR, None, "No clock was found that does better than the governor"),
+        (Outcome.GIVEN_UP, None, "left to somebody else"),
+    ],
+)
+def test_what_is_not_shown_is_not_claimed(
+    outcome: Outcome, saving: PairedSaving | None, words: str
+) -> None:
+    ended = result(outcome, saving)
+
+    assert words in sentence(ended, COMMAND)
+    assert ended.steered.shown is None
+
+
+def test_the_object_for_programs_has_every_figure_of_the_text() -> None:
+    told = decode_document(
+        json.dumps(document(result(), COMMAND)).encode(), dict[str, object], "said"
+    )
+
+    assert told["outcome"] == "saves"
+    assert told["verification"] == {
+        "pair_count": 6,
+        "energy_ratio": 0.8,
+        "energy_interval": [0.79, 0.81],
+        "time_ratio": 1.1,
+        "time_interval": [1.09, 1.11],
+    }
+    assert told["step_counts"] == {"probe": 36, "verify": 134, "run": 1230}
+
+
+ANYTHING = (sys.executable, "-c", "pass")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "no command was given"),
+        (("--", "no-such-program"), "no program 'no-such-program'"),
+        (("--device", "virtual:agx-orin", "--", *ANYTHING), "no command runs on virtual:agx-orin"),
+        (("--max-slowdown", "much", "--", *ANYTHING), "is not a slowdown"),
+        (("--verify-pairs", "1", "--", *ANYTHING), "verify-pairs"),
+        (("--out", "no/such/folder/x.json", "--", *ANYTHING), "no/such/folder"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_runs(
+    joulewise: Joulewise, arguments: tuple[str, ...], words: str
+) -> None:
+    said = joulewise("finetune", "run", *arguments)
+
+    assert said.code == 1
+    assert said.out == ""
+    assert words in said.err
+    assert "hint:" in said.err or "no/such" in said.err
+
+
+def test_errors_for_programs_go_beside_the_output_of_the_command(joulewise: Joulewise) -> None:
+    said = joulewise("finetune", "run", "--json", "--device", "virtual:agx-orin", *ANYTHING)
+
+    assert said.out == ""
+    assert json.loads(said.err)["status"] == "error"
+
+
+def test_a_json_flag_of_the_command_is_not_ours(joulewise: Joulewise) -> None:
+    said = joulewise(
+        "finetune", "run", "--device", "virtual:agx-orin", *ANYTHING, "--json", "--dry-run"
+    )
+
+    assert said.err.startswith("error: ")
+
+
+def test_a_board_of_files_that_nobody_moves_runs_no_command(
+    joulewise: Joulewise, tmp_path: Path
+) -> None:
+    open_tree(tmp_path / "board", "agx-orin-jp6")
+    device = f"jetson,root={tmp_path / 'board'}"
+    said = joulewise("finetune", "run", "--device", device, *ANYTHING)
+
+    # Files of a board alone do not move: there is no time in which a command could run.
+    assert said.code == 1
+    assert "time stands still" in said.err
