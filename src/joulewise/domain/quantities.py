@@ -76,6 +76,7 @@ LABELS = (
     "zero_stage",
     "signature_index",
     "step_index",
+    "power_mode_index",
     "grid",
     "block",
     "shape",

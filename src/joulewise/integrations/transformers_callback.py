@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from joulewise.integrations.step_marks import StepMarker
 
 if TYPE_CHECKING:
-    from transformers import TrainerControl, TrainerState, TrainingArguments
+    from transformers import TrainerControl, TrainerState
 
 _NAME = "JoulewiseCallback"
 
@@ -51,22 +51,12 @@ def _callback_class() -> type:
             """The first step begins later, after the first batch is there."""
             self._breaks.forget()
 
-        def on_step_begin(
-            self,
-            args: TrainingArguments,  # noqa: ARG002 - as Transformers calls it
-            state: TrainerState,
-            *_: object,
-            **__: object,
-        ) -> None:
+        def on_step_begin(self, _: object, state: TrainerState, *__: object, **___: object) -> None:
             """Mark a begin where the last step's end is none."""
             self._breaks.begin_step(_left_count(state))
 
         def on_step_end(
-            self,
-            args: TrainingArguments,  # noqa: ARG002 - as Transformers calls it
-            state: TrainerState,  # noqa: ARG002
-            control: TrainerControl,
-            **_: object,
+            self, _: object, __: object, control: TrainerControl, **___: object
         ) -> TrainerControl:
             """Mark the end of an optimizer step; end training where that was the last one."""
             control.should_training_stop |= self._breaks.end_step()
