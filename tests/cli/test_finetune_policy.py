@@ -97,6 +97,21 @@ def test_what_cannot_be_learned_from_is_refused(
     assert not Path("policy.json").exists()
 
 
+def test_utilisation_is_learned_from_only_where_that_is_asked_for(joulewise: Joulewise) -> None:
+    busy = [
+        replace(one, baseline=replace(one.baseline, busy_ratio=place / len(CURVES)))
+        for place, one in enumerate(CURVES)
+    ]
+    write_curves(Path("busy.json"), busy)
+    train = ("finetune", "train-policy", "busy.json", "--json")
+
+    assert "gpu_busy_ratio" not in str(joulewise(*train).document["features"])
+    assert "gpu_busy_ratio" in str(joulewise(*train, "--with-utilisation").document["features"])
+    write_curves(Path("busy.json"), (*busy[:3], CURVES[3]))
+    refused = joulewise(*train, "--with-utilisation").document
+    assert "curves[3].features.gpu_busy_ratio" == refused["field"]
+
+
 def test_trouble_with_curves_names_their_file(joulewise: Joulewise) -> None:
     write_curves(Path("few.json"), (*CURVES[:2], replace(CURVES[2], features=None)))
 

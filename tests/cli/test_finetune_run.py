@@ -94,10 +94,19 @@ Caveats
     figures of the same scope.
 
 python train.py took 812.4 s; its 1400 training steps took 780.0 s and 22.40 ± 0.31 kJ. 612 MHz
-saves 20.0 % of the energy of a step (19.0 % … 21.0 %) at +10.00 % time (+9.00 % … +11.00 %) against
-the governor, by 6 pairs of blocks. 170 steps went into finding and checking the clock. What was set
-is given back.
+saves 20.0 % of the energy of a step (19.0 % … 21.0 %) at +10.00 % time (+9.00 % … +11.00 %) by 6
+pairs of blocks against the governor. 170 steps went into finding and checking the clock. What was
+set is given back.
 """)
+
+
+def test_a_saving_against_a_pinned_board_is_not_said_to_be_against_the_governor() -> None:
+    pinned = Caveat(kind=CaveatKind.BASELINE_PINNED, seen="the GPU clock is pinned at 816 MHz")
+    ended = result()
+    ended = replace(ended, steered=replace(ended.steered, caveats=(pinned,)))
+
+    assert "against the board as it was found" in sentence(ended, COMMAND)
+    assert "governor" not in sentence(ended, COMMAND)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from joulewise.domain.points import OperatingPoint
 from joulewise.simulator.jetson_layouts import TreeMarker, layout, write_layout, write_marker
 from tests.cli.conftest import Joulewise, Said
 from tests.other_users import SOMEBODY, as_root, as_user
+from tests.scripted_daemon import scripted_daemon
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="boards run Linux, and so do guard processes"
@@ -258,6 +259,18 @@ def test_status_tells_who_holds_the_board_and_that_somebody_pinned_it(
     lease.release()
     assert held["held_by"]["pid"] == os.getpid()
     assert held["touched"] == ["sm_clock_mhz"]
+
+
+def test_status_tells_of_the_board_beside_what_joulewised_knows(
+    joulewise: Joulewise, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="jw") as folder:
+        path = Path(folder) / "d.sock"
+        monkeypatch.setenv("JOULEWISE_SOCKET", str(path))
+        with scripted_daemon(path, {}):
+            document = joulewise("status", "--json").document
+    assert document["daemon"] is not None
+    assert _only(document)["device"] == tree.device
 
 
 def test_the_board_is_among_the_devices(joulewise: Joulewise, tree: Tree) -> None:

@@ -148,6 +148,14 @@ def test_a_sensor_that_never_moved_is_taken_to_be_as_slow_as_those_known() -> No
     assert least_block_s(log.period_s()) == pytest.approx(1.6)
 
 
+def test_where_the_window_of_a_reading_is_unknown_a_change_is_waited_for_longer() -> None:
+    unknown, short = log_of([(0.0, 20.0)]), PowerLog()
+    short.add(replace(EMPTY, power_w=20.0, average_power_w=20.0))
+
+    assert unknown.shown_within_s() - short.shown_within_s() == pytest.approx(1.0)
+    assert short.shown_within_s() == pytest.approx(2 * ASSUMED_PERIOD_S)
+
+
 def test_energy_stays_exact_where_old_readings_are_thrown_away() -> None:
     log, all_j = PowerLog(), 0.0
     for tick in range(70_000):

@@ -85,7 +85,7 @@ def test_what_the_pairs_say_is_what_the_board_does() -> None:
 
 
 def interrupted(
-    session: DeviceSession, disturb: Callable[[], None], *, after_count: int = 20, rest: int = 60
+    session: DeviceSession, disturb: Callable[[], None], *, after_count: int = 10, rest: int = 25
 ) -> tuple[Steered, list[str], LiveSteering]:
     """Train, disturb the board in the middle of it, and train on."""
     live, told = governor(session), list[str]()
@@ -114,7 +114,7 @@ def bounds(root: Path) -> tuple[str, str]:
 def test_files_of_a_board_are_as_found_after_a_job(tmp_path: Path) -> None:
     session = open_tree(tmp_path, "agx-orin-jp6", (WORK,))
     before = bounds(tmp_path)
-    steered = steer_virtual(session, KERNEL, governor(session), 40)
+    steered = steer_virtual(session, KERNEL, governor(session), 24)
 
     assert steered.step_counts[Purpose.PROBE] > 0
     assert bounds(tmp_path) == before == ("306000000", "1300500000")
@@ -125,7 +125,7 @@ def test_files_of_a_board_are_as_found_after_a_job(tmp_path: Path) -> None:
 def test_a_board_that_somebody_pinned_before_is_told_and_stays_as_found(tmp_path: Path) -> None:
     session = open_tree(tmp_path, "agx-orin-jp6", (WORK,))
     pin(tmp_path, "816000000")
-    steered = steer_virtual(session, KERNEL, governor(session), 40)
+    steered = steer_virtual(session, KERNEL, governor(session), 24)
 
     assert CaveatKind.BASELINE_PINNED in kinds(steered)
     assert bounds(tmp_path) == ("816000000", "816000000")

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from joulewise.domain.errors import MeasurementError
 from joulewise.domain.finetuning import ClockChoice, ClockCost, StepMark
@@ -33,6 +35,7 @@ EMPTY = GpuSample(
     power_capped_s=None,
     thermally_throttled_s=None,
     other_process_count=None,
+    average_power_w=20.0,
 )
 
 
@@ -66,7 +69,7 @@ class World:
 
     def apply(self) -> None:
         self.set_mhz = self.scheduler.asked_mhz
-        self.scheduler.applied(self.time_s, self.log.period_s())
+        self.scheduler.applied(self.time_s, self.log.shown_within_s())
 
     def run(self, step_count: int) -> None:
         # As a program marks it: at first, and after what was no training.
@@ -106,9 +109,9 @@ def advice(clock_mhz: int | None = 918) -> ClockChoice:
     return ClockChoice(policy="tree", sm_clock_mhz=clock_mhz, reason="rules")
 
 
-def governor(**settings: object) -> LiveGovernor:
+def governor(**changes: object) -> LiveGovernor:
     probed = LiveSettings(probe_clocks_mhz=(510, 714, 918), check_every_s=60.0)
-    return LiveGovernor(advice(), replace(probed, **settings), least)  # type: ignore[arg-type]
+    return LiveGovernor(advice(), replace(probed, **changes), least)  # type: ignore[arg-type]
 
 
 def clocks_for(world: World, purpose: Purpose) -> list[int | None]:
@@ -355,3 +358,41 @@ def test_training_that_ends_within_the_first_round_says_what_helps() -> None:
     with pytest.raises(MeasurementError, match="every clock") as raised:
         costs_of_rounds(rounds, len(CLOCKS) + 1)
     assert "--whole-runs" in (raised.value.hint or "")
+
+
+@settings(max_examples=40)
+@given(
+    moves=st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 9), st.booleans(), st.floats(0.5, 60)),
+        min_size=1,
+        max_size=60,
+    )
+)
+def test_whatever_comes_steps_are_counted_once_and_time_is_that_of_steps(
+    moves: list[tuple[int, int, bool, float]],
+) -> None:
+    live = governor()
+    log, time_s, step, expected = PowerLog(), 0.0, 0, [0, 0.0]
+    log.add(replace(EMPTY, time_s=0.0, power_w=20.0))
+    marks = [StepMark(step=0, time_s=0.0)]
+    for advance, wait_s, is_read, power_w in moves:
+        time_s += wait_s / 4
+        # Nothing: a break; four: training begins anew.
+        number = 0 if advance == 4 else step + advance
+        if number > step and wait_s > 0:
+            expected = [expected[0] + number - step, expected[1] + wait_s / 4]
+        step = number
+        marks.append(StepMark(step=step, time_s=time_s))
+        if is_read:
+            log.add(replace(EMPTY, time_s=time_s, power_w=power_w))
+            live.scheduler.see(marks, log)
+            marks = []
+            live.scheduler.applied(time_s, log.shown_within_s())
+    live.scheduler.see(marks, log)
+    taken = live.scheduler.taken
+
+    assert taken.all_steps.step_count == expected[0]
+    assert taken.all_steps.duration_s == pytest.approx(expected[1])
+    assert sum(taken.step_counts.values()) == expected[0]
+    assert 0 <= taken.unmeasured_count <= expected[0]
+    assert taken.energy_j >= 0

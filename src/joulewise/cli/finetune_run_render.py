@@ -18,7 +18,7 @@ from joulewise.cli.render import (
     signed_percent,
     table,
 )
-from joulewise.domain.caveats import is_simulated
+from joulewise.domain.caveats import CaveatKind, is_simulated
 from joulewise.domain.finetuning import ClockChoice, ClockCost
 from joulewise.finetune.live import Outcome, PairedSaving
 from joulewise.workflow.finetune_running import FinetuneRun, Steered
@@ -73,7 +73,7 @@ def _steps(steered: Steered) -> str:
 def _verdict(steered: Steered) -> str:
     clock = _clock(steered.choice)
     if steered.outcome is Outcome.SAVES and steered.saving is not None:
-        return f"{clock} {_saving_text(steered.saving)}."
+        return f"{clock} {_saving_text(steered.saving)} {_against(steered)}."
     if steered.saving is not None and steered.outcome in _BACK:
         why = _BACK[steered.outcome]
         energy = steered.saving.energy_interval
@@ -110,8 +110,14 @@ def _saving_text(saving: PairedSaving) -> str:
         f"({percent(1 - energy.high_ratio)} … {percent(1 - energy.low_ratio)}) at "
         f"{signed_percent(saving.time_ratio - 1)} time "
         f"({signed_percent(time.low_ratio - 1)} … {signed_percent(time.high_ratio - 1)}) "
-        f"against the governor, by {counted(saving.pair_count, 'pair')} of blocks"
+        f"by {counted(saving.pair_count, 'pair')} of blocks"
     )
+
+
+def _against(steered: Steered) -> str:
+    """Against what: a board that somebody had pinned is none of the governor's."""
+    is_pinned = any(one.kind is CaveatKind.BASELINE_PINNED for one in steered.caveats)
+    return "against the board as it was found" if is_pinned else "against the governor"
 
 
 def _clock(choice: ClockChoice) -> str:

@@ -31,6 +31,10 @@ of an INA3221 repeat (jetson-latency-lab, 42 logs), at 500 ms next to none."""
 FEWEST_PERIODS_COUNT = 8
 """A block that the sensor does not see move so often is too short to be told from its edges
 (assumed: then an edge is at most an eighth of it)."""
+_SHOWN_PERIODS_COUNT = 2
+# Where no shorter window is known of: drivers tell the mean of a second for many NVIDIA boards
+# (measure/power_sum.py). Modules with rails tell of a window no longer than an update.
+_LONG_WINDOW_S = 1.0
 _MOST_KEPT_COUNT = 1 << 16
 _RECENT_COUNT = 512
 _FEWEST_MOVES_COUNT = 4
@@ -77,12 +81,14 @@ class PowerLog:
     def __init__(self) -> None:
         self._readings: list[_Reading] = []
         self._over_current: tuple[int | None, int | None] = (None, None)
+        self._is_window_short = False
 
     def add(self, sample: GpuSample) -> None:
         """Take one more reading; one without power, or older than the last, tells nothing."""
         self._note_over_current(sample.over_current_count)
         if sample.power_w is None or sample.time_s <= self.last_s:
             return
+        self._is_window_short = bool(sample.rails) or sample.average_power_w is not None
         energy_j = 0.0
         if self._readings:
             last = self._readings[-1]
@@ -118,6 +124,11 @@ class PowerLog:
             return ASSUMED_PERIOD_S
         gaps_s = sorted(b - a for a, b in pairwise(moves_s))
         return gaps_s[len(gaps_s) // 2]
+
+    def shown_within_s(self) -> float:
+        """So long after a change of power, readings show nothing of what was before."""
+        window_s = 0.0 if self._is_window_short else _LONG_WINDOW_S
+        return window_s + _SHOWN_PERIODS_COUNT * self.period_s()
 
     def energy_j(self, start_s: float, end_s: float) -> float:
         """Energy between two times, at both of which readings lie on either side.

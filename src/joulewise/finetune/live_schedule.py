@@ -26,7 +26,6 @@ BLOCK_STEP_COUNT = 10
 SETTLE_STEP_COUNT = 1
 """Steps that are dropped after a change of the clock, beside the one under way (assumed): a
 program may be a step ahead of its GPU."""
-_SETTLE_PERIODS_COUNT = 2
 
 
 class Purpose(StrEnum):
@@ -108,9 +107,9 @@ class StepScheduler:
         """Whether a training step has been marked at all."""
         return self.taken.all_steps.step_count > 0
 
-    def applied(self, time_s: float, period_s: float) -> None:
-        """The clock that is asked for was set; a sensor that moves so often shows it later."""
-        self._settle_from(time_s, period_s)
+    def applied(self, time_s: float, shown_within_s: float) -> None:
+        """The clock that is asked for was set, and power readings show that within so long."""
+        self._settle_from(time_s, shown_within_s)
 
     def end(self) -> None:
         """Ask for nothing more."""
@@ -141,7 +140,7 @@ class StepScheduler:
             # Something else than training went on: what it drew is shown for a while, unless it
             # was over before the sensor moved.
             if mark.time_s - before.time_s >= log.period_s():
-                self._settle_from(mark.time_s, log.period_s(), step_count=0)
+                self._settle_from(mark.time_s, log.shown_within_s(), step_count=0)
             return
         for span in spans:
             self._count(span, log)
@@ -189,12 +188,12 @@ class StepScheduler:
         return True
 
     def _settle_from(
-        self, time_s: float, period_s: float, step_count: int = SETTLE_STEP_COUNT
+        self, time_s: float, shown_within_s: float, step_count: int = SETTLE_STEP_COUNT
     ) -> None:
         # A break in a block that waits for its clock ends nothing.
         if step_count == 0 and self._settled_s is None:
             return
-        settled_s = time_s + (_SETTLE_PERIODS_COUNT * period_s)
+        settled_s = time_s + shown_within_s
         self._settled_s = max(settled_s, self._settled_s or settled_s)
         self._unsettled_count = max(step_count, self._unsettled_count)
 

@@ -25,7 +25,7 @@ from joulewise.workflow.baseline_state import baseline_doubts
 from joulewise.workflow.jetson_boards import open_board
 from joulewise.workflow.lease_findings import NO_LEASE, LeaseTrace, lease_trace
 from joulewise.workflow.leasing import socket_path
-from joulewise.workflow.metrics import watch_machine
+from joulewise.workflow.metrics import GpuWatch, watch_board, watch_machine
 
 # A clock that nothing explains is looked at again a few times before it is called a lock.
 _LOOK_COUNT = 4
@@ -72,10 +72,10 @@ def control_status() -> ControlStatus:
     if gpus is not None:
         # One that did not answer when the daemon started may be anybody's.
         unknown = tuple(gpu.device for gpu in gpus if gpu.gpu == gpu.device)
-        return _with_elsewhere(ControlStatus(gpus=gpus, daemon=daemon, unknown=unknown))
+        boards = tuple(map(_state, _seen_by(watch_board())))
+        return _with_elsewhere(ControlStatus(gpus=(*gpus, *boards), daemon=daemon, unknown=unknown))
     try:
-        with closing(watch_machine()) as watch:
-            seen = tuple(map(_with_drift, watch.gpus()))
+        seen = _seen_by(watch_machine())
     except JoulewiseError as error:
         absent = _with_elsewhere(ControlStatus(gpus=()))
         for said in (*absent.held_elsewhere, *absent.left_elsewhere):
@@ -88,6 +88,11 @@ def control_status() -> ControlStatus:
             unknown=tuple(gpu.device for gpu in seen if not gpu.is_control_known),
         )
     )
+
+
+def _seen_by(watch: GpuWatch) -> tuple[ControlledGpu, ...]:
+    with closing(watch):
+        return tuple(map(_with_drift, watch.gpus()))
 
 
 def _daemon() -> tuple[SeenDaemon | None, tuple[GpuState, ...] | None]:

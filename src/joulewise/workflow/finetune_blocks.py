@@ -169,7 +169,7 @@ class BlockSteering:
         now_s = self._gpu.now_s()
         self._set = _Set(sm_clock_mhz=sm_clock_mhz, time_s=now_s)
         self._drift = DriftWatch(point, self._gpu.clock_grid(), asked_s=now_s)
-        self._scheduler.applied(now_s, self.log.period_s())
+        self._scheduler.applied(now_s, self.log.shown_within_s())
 
     def _judge(self, sample: GpuSample) -> None:
         """Whether the clock is still ours."""

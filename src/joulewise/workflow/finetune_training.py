@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from joulewise.domain.errors import InputError
+from joulewise.domain.finetuning import ClockCurve
 from joulewise.finetune.jobs import training_jobs
 from joulewise.finetune.policies.training import train_policy
 from joulewise.store.atomic import require_place
@@ -22,6 +24,7 @@ class TrainJob:
     device: str | None
     kind: PolicyKind
     out: Path
+    uses_utilisation: bool = False
 
 
 def train_to_file(job: TrainJob) -> PolicyDocument:
@@ -39,19 +42,23 @@ def train_to_file(job: TrainJob) -> PolicyDocument:
         )
     if job.curves is not None:
         require_place(job.out, sources=(job.curves,))
-        document = _named(job.curves, job.kind)
+        document = _named(job.curves, job)
     else:
         require_place(job.out)
-        document = train_policy(true_curves(str(job.device), training_jobs()), job.kind)
+        document = _trained(true_curves(str(job.device), training_jobs()), job)
     write_policy(job.out, document)
     return document
 
 
-def _named(path: Path, kind: PolicyKind) -> PolicyDocument:
+def _trained(curves: Sequence[ClockCurve], job: TrainJob) -> PolicyDocument:
+    return train_policy(curves, job.kind, uses_utilisation=job.uses_utilisation)
+
+
+def _named(path: Path, job: TrainJob) -> PolicyDocument:
     """What is wrong with curves names the file that they are from."""
     curves = read_curves(path)
     try:
-        return train_policy(curves, kind)
+        return _trained(curves, job)
     except InputError as error:
         raise InputError(
             error.message, file=str(path), field=error.field, hint=error.hint

@@ -187,6 +187,11 @@ def watch_machine() -> GpuWatch:
     return GpuWatch(places, with_lease)
 
 
+def watch_board() -> GpuWatch:
+    """Watch the board that this machine is, of which joulewised knows nothing, if it is one."""
+    return GpuWatch(_board_place(), with_lease)
+
+
 def with_lease(gpu: ControlledGpu) -> ControlledGpu:
     """Who holds it, and what a dead holder left set, where this account may see that."""
     if not is_recognized(gpu) or not _may_see_lease(gpu):

@@ -32,6 +32,13 @@ Kind = Annotated[
         "classifier of best clocks; ffg: one clock for all.",
     ),
 ]
+WithUtilisation = Annotated[
+    bool,
+    typer.Option(
+        "--with-utilisation",
+        help="Learn from how busy the GPU was, too; advice then asks for --utilisation.",
+    ),
+]
 PolicyOut = Annotated[
     Path, typer.Option("--out", envvar="JOULEWISE_POLICY_OUT", help="Where the policy is written.")
 ]
@@ -42,13 +49,22 @@ def train_policy(
     curves: OptionalCurves = None,
     device: TrueDevice = None,
     kind: Kind = PolicyKind.REGRET,
+    with_utilisation: WithUtilisation = False,
     out: PolicyOut = DEFAULT_OUT,
     as_json: AsJson = False,
     fail_on: FailOn = None,
 ) -> None:
     """Learn from curves which clock a job should have, as rules that can be read."""
     wanted = caveat_kinds(fail_on)
-    document = train_to_file(TrainJob(curves=curves, device=device, kind=kind, out=out))
+    document = train_to_file(
+        TrainJob(
+            curves=curves,
+            device=device,
+            kind=kind,
+            out=out,
+            uses_utilisation=with_utilisation,
+        )
+    )
     outcome = Outcome(
         status=Status.FEASIBLE,
         render=lambda console: print_policy(console, document, str(out)),

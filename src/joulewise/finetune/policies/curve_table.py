@@ -46,7 +46,7 @@ class CurveTable:
         return np.asarray(self.regrets.shape[1] - 1 - turned.argmin(axis=1), np.int64)
 
 
-def curve_table(curves: Sequence[ClockCurve]) -> CurveTable:
+def curve_table(curves: Sequence[ClockCurve], *, uses_utilisation: bool = False) -> CurveTable:
     """Lay curves side by side.
 
     Curves of eight clocks or more are smoothed before clocks are compared: times by a/f + b,
@@ -55,18 +55,18 @@ def curve_table(curves: Sequence[ClockCurve]) -> CurveTable:
 
     Args:
         curves: One curve per job, all at the same clocks of one device.
+        uses_utilisation: Whether to learn from how busy the GPU was under its governor, which
+            somebody has to look at before a policy can go by it.
 
     Raises:
         InputError: too few curves, other clocks or another device in one of them, a job twice,
-            or one of which nothing is known.
+            or one of which nothing is known, or not how busy the GPU was where that is used.
     """
     curves = tuple(curves)
     features = _checked(curves)
-    names = tuple(
-        name
-        for name in FEATURE_NAMES
-        if name != BUSY or all(one.gpu_busy_ratio is not None for one in features)
-    )
+    if uses_utilisation:
+        _check_busy(curves, features)
+    names = tuple(name for name in FEATURE_NAMES if name != BUSY or uses_utilisation)
     values = np.array([[feature_value(one, name) for name in names] for one in features], float)
     energy_j = np.array([[cost.energy_j for cost in curve.costs] for curve in curves])
     time_s = np.array([[cost.time_s for cost in curve.costs] for curve in curves])
@@ -134,6 +134,16 @@ def _checked(curves: tuple[ClockCurve, ...]) -> tuple[JobFeatures, ...]:
             )
         features.append(found)
     return tuple(features)
+
+
+def _check_busy(curves: Sequence[ClockCurve], features: Sequence[JobFeatures]) -> None:
+    for index, (curve, one) in enumerate(zip(curves, features, strict=True)):
+        if one.gpu_busy_ratio is None:
+            raise InputError(
+                f"how busy the GPU was with {curve.job!r} is not known",
+                field=f"curves[{index}].features.gpu_busy_ratio",
+                hint="Learn without --with-utilisation.",
+            )
 
 
 def _check_alike(curve: ClockCurve, first: ClockCurve, where: str) -> None:

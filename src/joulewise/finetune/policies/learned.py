@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.finetuning import ClockChoice, JobFeatures
-from joulewise.finetune.features import BUSY, HIDDEN, LAYERS, SEQUENCE, feature_value
+from joulewise.finetune.features import HIDDEN, LAYERS, SEQUENCE, feature_value
 from joulewise.finetune.policies.policy import listed, nearest_listed
 from joulewise.finetune.policies.trees import Descent, descend
 from joulewise.store.policies import ClockExpectation, PolicyDocument
@@ -122,11 +122,6 @@ class LearnedPolicy:
                 told = f"{value:g}, where those had {min(trained):g} to {max(trained):g}"
                 found.append((name, told))
         return found
-
-    @property
-    def asks_utilisation(self) -> bool:
-        """Whether a branch of the tree looks at how busy the GPU is."""
-        return any(node.feature == BUSY for node in self.document.nodes)
 
 
 def _reachable(wanted_mhz: Sequence[int], listed_mhz: Sequence[int]) -> dict[int, int]:

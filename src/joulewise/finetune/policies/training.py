@@ -50,7 +50,9 @@ class TreeSize:
     least_leaf_count: int
 
 
-def train_policy(curves: Sequence[ClockCurve], kind: PolicyKind) -> PolicyDocument:
+def train_policy(
+    curves: Sequence[ClockCurve], kind: PolicyKind, *, uses_utilisation: bool = False
+) -> PolicyDocument:
     """Learn a policy.
 
     Of all sizes of the tree, the one of least mean regret on left-out jobs is taken, of equal
@@ -60,11 +62,13 @@ def train_policy(curves: Sequence[ClockCurve], kind: PolicyKind) -> PolicyDocume
     Args:
         curves: One curve per job, all at the same clocks of one device.
         kind: How clocks are found.
+        uses_utilisation: Whether to learn from how busy the GPU was. It says much of small models,
+            but nobody knows it before a first run.
 
     Raises:
         InputError: curves that cannot be laid side by side; see `curve_table`.
     """
-    table = curve_table(curves)
+    table = curve_table(curves, uses_utilisation=uses_utilisation)
     return _document(table, _Forest(table, kind), kind, ())
 
 
