@@ -64,7 +64,7 @@ def comes_true(is_so: Callable[[], bool], within_s: float) -> bool:
 
 def test_a_training_program_is_probed_proven_and_given_back(board: Path, tmp_path: Path) -> None:
     found = bounds(board)
-    training = training_command(board, WORK, tmp_path, "--steps", "270", "--load-s", "0.5")
+    training = training_command(board, WORK, tmp_path, "--steps", "250", "--load-s", "0.5")
     # As if it were a long job: else there would be too few steps to learn from.
     options = ("--verify-pairs", "3", "--steps", "9000", "--json")
     command = joulewise(board, "run", "--device", "BOARD", *options, "--")
@@ -72,8 +72,8 @@ def test_a_training_program_is_probed_proven_and_given_back(board: Path, tmp_pat
     said = json.loads(done.stderr.splitlines()[-1])
 
     assert done.returncode == 0
-    assert done.stdout == "tiny/step: 270 steps\n"
-    assert said["step_count"] == 270
+    assert done.stdout == "tiny/step: 250 steps\n"
+    assert said["step_count"] == 250
     assert len(said["probed"]) == 3
     assert said["verification"]["pair_count"] >= 3
     assert said["outcome"] == "saves"
@@ -160,12 +160,12 @@ def test_a_run_per_clock_tells_the_curve_as_well(board: Path, tmp_path: Path) ->
 def test_a_tiny_bert_marks_its_steps_and_a_load_of_none_saves_nothing(board: Path) -> None:
     # It computes on the CPU, so that the clock of this board is nothing to it.
     command = joulewise(board, "run", "--device", "BOARD", "--verify-pairs", "3", "--json", "--")
-    program = [sys.executable, str(EXAMPLE), "--loop", "--steps", "800"]
+    program = [sys.executable, str(EXAMPLE), "--loop", "--steps", "500"]
     done = subprocess.run([*command, *program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stderr.splitlines()[-1])
 
-    assert done.stdout == "trained 800 steps\n"
-    assert said["step_count"] == 800
+    assert done.stdout == "trained 500 steps\n"
+    assert said["step_count"] == 500
     assert said["outcome"] != "saves"
     assert said["saving_ratio"] is None
