@@ -39,8 +39,10 @@ def test_what_matters_most_comes_first(make_inputs: Make) -> None:
     every = tuple(Caveat(kind=kind, seen="seen") for kind in reversed(CaveatKind))
     doubts = gathered_doubts(replace(inputs, plan=replace(inputs.plan, caveats=every)))
     assert [doubt.title for doubt in doubts[:2]] == ["Promise not shown", "Prediction missed"]
-    assert [doubt.title for doubt in doubts[-4:]] == [
+    assert [doubt.title for doubt in doubts[-6:]] == [
         "Power capped",
+        "TPCs gated",
+        "Power mode caps",
         "Recording replayed",
         "Uncalibrated",
         "Simulated device",

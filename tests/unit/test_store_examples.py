@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from joulewise.domain.points import AUTO
+from joulewise.store.clock_curves import read_curves
 from joulewise.store.documents import read_workload
 from joulewise.store.importers import units
 from joulewise.store.sweep_csv import OPTIONAL_COLUMNS, REQUIRED_COLUMNS
@@ -16,9 +17,8 @@ from joulewise.store.sweeps import read_sweep
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "file-formats.md").read_text("utf-8")
 
 
-def example(language: str) -> str:
-    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)
-    return str(found)
+def example(language: str, number: int = 0) -> str:
+    return str(re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)[number])
 
 
 def test_the_sweep_on_the_page_is_a_sweep(tmp_path: Path) -> None:
@@ -37,6 +37,15 @@ def test_the_workload_on_the_page_is_a_workload(tmp_path: Path) -> None:
 
     expected = {"embedding": 1, "gemm": 96, "softmax": 24, "adam": 1}
     assert expected == read_workload(path).launch_counts()
+
+
+def test_the_curves_on_the_page_are_curves(tmp_path: Path) -> None:
+    path = tmp_path / "curves.json"
+    path.write_text(example("json", 1), encoding="utf-8")
+
+    (curve,) = read_curves(path)
+
+    assert (612, 816) == curve.sm_clocks_mhz
 
 
 @pytest.mark.parametrize("name", [*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS])

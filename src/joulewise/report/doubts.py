@@ -55,7 +55,7 @@ def gathered_doubts(inputs: ReportInputs) -> tuple[Doubt, ...]:
 def title(kind: CaveatKind) -> str:
     """`PowerCapped` as `Power capped`."""
     words = re.sub(r"(?<!^)(?=[A-Z])", " ", kind.value)
-    return words[0] + words[1:].lower().replace("gpu", "GPU")
+    return (words[0] + words[1:].lower()).replace("gpu", "GPU").replace("Tpcs", "TPCs")
 
 
 def _of_cells(inputs: ReportInputs) -> list[tuple[Caveat, str]]:

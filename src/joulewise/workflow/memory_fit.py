@@ -17,13 +17,16 @@ from joulewise.workload.transformer.presets import (
 GIB = 2**30
 # Memory that the board is sold with, which drivers count in GiB, by its name in `gpu_peaks`. From
 # NVIDIA's specification of the RTX 3080 Ti, the A100 datasheet (June 2021), the H100 datasheet, and
-# the Ada GPU architecture whitepaper, appendix A, for the RTX 4090.
+# the Ada GPU architecture whitepaper, appendix A, for the RTX 4090; modules by their names, which
+# their CPU shares.
 _BOARD_MEMORY_BYTES = {
     "GeForce RTX 3080 Ti": 12 * GIB,
     "A100 SXM 40 GB": 40 * GIB,
     "A100 SXM 80 GB": 80 * GIB,
     "H100 SXM": 80 * GIB,
     "GeForce RTX 4090": 24 * GIB,
+    "Jetson AGX Orin 64 GB": 64 * GIB,
+    "Jetson Orin Nano Super": 8 * GIB,
 }
 
 
