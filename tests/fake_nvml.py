@@ -64,6 +64,8 @@ def fake_library() -> Path:
 @pytest.fixture
 def make_driver(fake_library: Path, tmp_path: Path) -> Iterator[DriverMaker]:
     """Makes fresh drivers with their state in this test's own folder."""
+    # What an earlier test of this process left started would count as a client of the driver.
+    stop()
     ctypes.CDLL(str(fake_library))
     harness = loaded_driver()
     assert harness is not None, "another libnvidia-ml.so.1 was loaded before the fake one"

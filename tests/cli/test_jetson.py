@@ -176,15 +176,23 @@ def test_where_nobody_names_a_device_the_board_itself_is_meant(
     assert (said.code, _document(said)["device"]) == (0, tree.device)
 
 
-def test_nvml_on_a_jetson_is_answered_by_what_to_say_instead(
-    joulewise: Joulewise, tree: Tree
-) -> None:
-    """NVML starts there, and answers every question with *not supported* (jetson.md 2.6)."""
-    said = joulewise("run", "--device", "nvml:0", "--", "true")
-    assert said.code == 1
-    assert "this is a Jetson board" in said.err
-    assert "--device jetson" in said.err
-    assert tree.root.exists()
+def test_nvml_on_a_jetson_is_answered_by_what_to_say_instead(tree: Tree, tmp_path: Path) -> None:
+    """In a process of its own, into which no other test has loaded a driver."""
+    settings = {
+        **os.environ,
+        "JOULEWISE_JETSON_ROOT": str(tree.root),
+        "JOULEWISE_STATE_DIR": str(tmp_path / "state"),
+    }
+    said = subprocess.run(
+        [sys.executable, "-m", "joulewise", "run", "--device", "nvml:0", "--", "true"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=settings,
+    )
+    assert said.returncode == 1
+    assert "this is a Jetson board" in said.stderr
+    assert "--device jetson" in said.stderr
 
 
 def test_a_dry_run_says_that_a_board_has_no_calls_to_list(joulewise: Joulewise, tree: Tree) -> None:
