@@ -231,7 +231,7 @@ class DriftWatch:
     ) -> Caveat | None:
         """A clock left to the driver, far below its highest under load: probably a lock."""
         highest = max(clock.listed_mhz, default=0)
-        if not is_clearly_low(read_mhz, clock.listed_mhz):
+        if self._grid.is_governed or not is_clearly_low(read_mhz, clock.listed_mhz):
             clock.below.clear()
             return None
         # A low memory clock that was asked for holds the SM clock down on some boards.

@@ -136,6 +136,7 @@ class JetsonGpu:
             sm_clocks_mhz=tuple(allowed(self._files, self._node().listed())),
             mem_clocks_mhz=memory if self._options.is_memory_lock_allowed else (),
             read_mem_clocks_mhz=memory,
+            is_governed=True,
         )
 
     def knob_state(self) -> KnobState:

@@ -110,13 +110,15 @@ class ClockGrid:
 
     `power_limits` is `None` where the device has no power limit that can be set.
     `read_mem_clocks_mhz` are clocks that the memory may run at, where it takes none of them: a
-    lock of somebody else shows against them.
+    lock of somebody else shows against them. `is_governed` says that a governor moves clocks with
+    the load where they are left to it, so that a low one there is no sign of a lock.
     """
 
     sm_clocks_mhz: tuple[int, ...]
     mem_clocks_mhz: tuple[int, ...]
     power_limits: PowerLimitRange | None = None
     read_mem_clocks_mhz: tuple[int, ...] = ()
+    is_governed: bool = False
 
     @property
     def known_mem_clocks_mhz(self) -> tuple[int, ...]:

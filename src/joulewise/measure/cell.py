@@ -114,10 +114,11 @@ def measure_visit(
             for number in range(visit.window_count)
         ]
     doubts = warm_up or _temperature_drift(windows)
-    windows = [
-        replace(window, caveats=(*window.caveats, *foreign))
-        for window, foreign in zip(windows, _foreign_clocks(windows, visit.point), strict=True)
-    ]
+    if not gpu.clock_grid().is_governed:
+        windows = [
+            replace(window, caveats=(*window.caveats, *foreign))
+            for window, foreign in zip(windows, _foreign_clocks(windows, visit.point), strict=True)
+        ]
     outliers = _outliers(windows)
     return CellMeasurement(
         kernel=visit.kernel,

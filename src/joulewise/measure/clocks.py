@@ -96,11 +96,13 @@ def clock_doubts(
     free = unexplained(samples)
     caveats = []
     for domain in _domains(samples, free, point, grid, reached_mhz):
-        caveat = _doubt(domain, is_excused=is_sm_excused, can_tell=can_explain(samples))
+        is_governed = grid.is_governed and domain.asked_mhz is None
+        can_tell = can_explain(samples) and not is_governed
+        caveat = _doubt(domain, is_excused=is_sm_excused, can_tell=can_tell)
         if caveat is not None:
             caveats.append(caveat)
     is_told = any(caveat.kind is CaveatKind.FOREIGN_CONTROL for caveat in caveats)
-    if not is_told and can_explain(samples):
+    if not is_told and can_explain(samples) and not (grid.is_governed and not point.sm_clock_mhz):
         seen = _below_capped(samples, grid) or _moved_between(samples, counted_mhz, grid)
         if seen is not None:
             caveats.append(Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=seen))

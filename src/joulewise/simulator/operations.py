@@ -97,12 +97,13 @@ class Operations:
 
     def grid(self) -> ClockGrid:
         """Clocks that the preset lists, and its power limits, where those can be set."""
+        grid = replace(self.spec.grid, is_governed=self.spec.load_governor is not None)
         if not self.spec.has_power_limit:
-            return self.spec.grid
+            return grid
         limits = PowerLimitRange(
             least_w=self.spec.least_power_limit_w, found_w=self.spec.default_power_limit_w
         )
-        return replace(self.spec.grid, power_limits=limits)
+        return replace(grid, power_limits=limits)
 
     def check_point(self, point: OperatingPoint) -> None:
         """Raise NotSupported for a clock that is not listed or a limit out of range."""

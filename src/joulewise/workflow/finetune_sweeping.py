@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from joulewise.domain.caveats import Caveat, CaveatKind
+from joulewise.domain.caveats import Caveat
 from joulewise.domain.errors import InputError, NotSupported
 from joulewise.domain.finetuning import ClockCurve
 from joulewise.domain.points import AUTO, OperatingPoint
@@ -163,8 +163,6 @@ def _runs_at(
 ) -> Iterator[JobRun]:
     """Set a point once, and give every job a measuring run of its own there."""
     lease.apply(visit.point)
-    # Boards have a governor that follows load, where graphics cards have a power limit.
-    is_governed = session.gpu.clock_grid().power_limits is None
     for kernel in kernels:
         heard = ListeningGpu(session.gpu)
         cell = measure_visit(
@@ -178,16 +176,7 @@ def _runs_at(
             settings,
         )
         # The first sample is from before the job ran.
-        run = job_run(cell, heard.samples[1:])
-        yield _without_governor(run) if is_governed else run
-
-
-def _without_governor(run: JobRun) -> JobRun:
-    """A load governor lowers the clock of a GPU that waits for its host; that is nobody else."""
-    if run.point.sm_clock_mhz is not None:
-        return run
-    kept = (one for one in run.caveats if one.kind is not CaveatKind.FOREIGN_CONTROL)
-    return replace(run, caveats=tuple(kept))
+        yield job_run(cell, heard.samples[1:])
 
 
 def _source(gpu: Gpu, doubts: Sequence[Caveat]) -> CurveSource:
