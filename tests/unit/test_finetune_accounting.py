@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulewise.domain.errors import MeasurementError
-from joulewise.domain.finetuning import ClockCost, StepMark
+from joulewise.domain.finetuning import StepMark
 from joulewise.domain.measurement import GpuSample
-from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.finetune.accounting import (
     ASSUMED_PERIOD_S,
     PowerLog,
@@ -22,11 +21,7 @@ from joulewise.finetune.accounting import (
     cost_of_steps,
     least_block_s,
 )
-from joulewise.finetune.jobs import job
 from joulewise.finetune.step_marks import StepSpan, step_spans
-from joulewise.finetune.step_work import step_work
-from joulewise.simulator.operations import Operation, Operations
-from joulewise.simulator.presets import preset
 
 EMPTY = GpuSample(
     time_s=0.0,
@@ -183,106 +178,3 @@ def test_the_memory_clock_and_the_load_of_the_steps_are_kept() -> None:
 
     assert cost.mem_clock_mhz == 3199
     assert cost.busy_ratio == pytest.approx(0.9)
-
-
-# The lesson of thynics/jetson_dvfs (TX2, VGG-19): the logger was never stopped, so that each file
-# holds all later runs, too; and wall time had 270 s of set-up in it.
-SETUP_S = 270.0
-STEP_COUNT = 75
-KERNEL = "bert-base/qnli"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    time_s: float
-    gpu_w: float
-    module_w: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedRun:
-    """One training run at one clock, and the power log that began with it and never ended."""
-
-    wall_s: float
-    marks: tuple[StepMark, ...]
-    own: tuple[Line, ...]
-    file: tuple[Line, ...] = ()
-
-
-def powers(operation: Operation) -> tuple[float, float]:
-    """GPU rail and module."""
-    gpu = next(one.power_w for one in operation.rails if one.rail == "VDD_GPU_SOC")
-    return gpu, sum(one.power_w for one in operation.rails if one.is_counted)
-
-
-def logged_run(operations: Operations, clock_mhz: int, begin_s: float) -> LoggedRun:
-    running = operations.running(KERNEL, OperatingPoint(sm_clock_mhz=clock_mhz))
-    first_s = begin_s + SETUP_S
-    marks = tuple(
-        StepMark(step=step, time_s=first_s + step * running.time_s)
-        for step in range(STEP_COUNT + 1)
-    )
-    idle, busy = powers(operations.idle(AUTO)), powers(running)
-    wall_s = marks[-1].time_s - begin_s
-    own = tuple(
-        Line(time_s=begin_s + tick, gpu_w=gpu_w, module_w=module_w)
-        # Files end with a line of the board at rest.
-        for tick in range(math.ceil(wall_s) + 1)
-        for gpu_w, module_w in [busy if first_s <= begin_s + tick < marks[-1].time_s else idle]
-    )
-    return LoggedRun(wall_s=wall_s, marks=marks, own=own)
-
-
-def logged_runs() -> dict[int, LoggedRun]:
-    operations = Operations(preset("agx-orin"), (step_work(job(KERNEL)),))
-    runs: dict[int, LoggedRun] = {}
-    begin_s = 0.0
-    for clock_mhz in operations.grid().sm_clocks_mhz:
-        runs[clock_mhz] = logged_run(operations, clock_mhz, begin_s)
-        begin_s += math.ceil(runs[clock_mhz].wall_s) + 30.0
-    clocks = list(runs)
-    return {
-        clock: replace(
-            runs[clock],
-            file=tuple(line for later in clocks[index:] for line in runs[later].own),
-        )
-        for index, clock in enumerate(clocks)
-    }
-
-
-def mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
-def our_cost(clock_mhz: int, run: LoggedRun) -> ClockCost:
-    log = log_of([(line.time_s, line.module_w) for line in run.file])
-    return cost_of_steps(clock_mhz, steps_of(*step_spans(run.marks)), log)
-
-
-def test_the_best_clock_hangs_on_what_is_counted_and_ours_is_module_energy_of_the_steps() -> None:
-    runs = logged_runs()
-    working = {
-        clock: [line for line in run.own if line.time_s >= run.marks[0].time_s]
-        for clock, run in runs.items()
-    }
-    step_s = {clock: (run.wall_s - SETUP_S) / STEP_COUNT for clock, run in runs.items()}
-    gpu_w = {clock: mean([line.gpu_w for line in lines]) for clock, lines in working.items()}
-    module_w = {clock: mean([line.module_w for line in lines]) for clock, lines in working.items()}
-    ours = {clock: our_cost(clock, run).energy_j for clock, run in runs.items()}
-    accountings = {
-        "GPU rail of the whole file x wall": {
-            clock: mean([line.gpu_w for line in run.file]) * run.wall_s
-            for clock, run in runs.items()
-        },
-        "GPU rail x wall": {clock: gpu_w[clock] * run.wall_s for clock, run in runs.items()},
-        "module x wall": {clock: module_w[clock] * run.wall_s for clock, run in runs.items()},
-        "GPU rail per step": {clock: gpu_w[clock] * step_s[clock] for clock in runs},
-        "module per step": {clock: module_w[clock] * step_s[clock] for clock in runs},
-    }
-    best = {name: min(costs, key=costs.__getitem__) for name, costs in accountings.items()}
-
-    # One set of logs, as many answers as ways to count: five, as on the TX2.
-    assert len(set(best.values())) >= 4, best
-    assert min(ours, key=ours.__getitem__) == best["module per step"]
-    for clock, energy_j in accountings["module per step"].items():
-        assert ours[clock] == pytest.approx(energy_j, rel=0.005)

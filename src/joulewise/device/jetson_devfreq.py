@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from joulewise.device.jetson_files import BoardFiles
 from joulewise.device.jetson_nodes import find_node, looked_at
+from joulewise.domain.board_state import HZ_PER_MHZ
 from joulewise.domain.errors import DeviceError, DeviceLost, NotPermitted, NotSupported
 from joulewise.domain.ports import Timer
 
@@ -21,7 +22,6 @@ OTHERS_HINT = "Another controller (nvpmodel, jetson_clocks, a power daemon) may 
 _LIST = "available_frequencies"
 _THERMAL = "/sys/class/thermal"
 _STOCK_GOVERNORS = ("nvhost_podgov", "simple_ondemand")
-_HZ_PER_MHZ = 1_000_000
 # The kernel keeps both bounds in whole kHz.
 _SAME_HZ = 1000
 _SHOWN_WITHIN_S = 0.05
@@ -61,7 +61,7 @@ class ClockRange:
 
 def label_mhz(text: str) -> int:
     """Hz to whole MHz, cut off: 1300500000 is 1300, 114750000 is 114."""
-    return int(text) // _HZ_PER_MHZ
+    return int(text) // HZ_PER_MHZ
 
 
 def is_hz(text: str) -> bool:

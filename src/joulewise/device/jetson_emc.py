@@ -13,6 +13,7 @@ from joulewise.device.jetson_emc_controls import find_control
 from joulewise.device.jetson_files import BoardFiles
 from joulewise.device.jetson_readings import number, text
 from joulewise.device.real_time import MonotonicTimer
+from joulewise.domain.board_state import HZ_PER_MHZ
 from joulewise.domain.errors import DeviceError, DeviceLost, NotSupported
 from joulewise.domain.points import FoundSetting
 from joulewise.domain.ports import Timer
@@ -29,7 +30,6 @@ _MEASURED_HZ = {
 # JetPack 5; JetPack 6. What nvpmodel allows at most; none and all that there is mean no cap.
 _CAPS = ("/sys/kernel/nvpmodel_emc_cap/emc_iso_cap", "/sys/kernel/nvpmodel_clk_cap/emc")
 _NO_CAP_HZ = 2**31 - 1
-_HZ_PER_MHZ = 1_000_000
 # A new rate takes effect after 7.5 to 9.7 ms and reads back after 13 ms (jetson-latency-lab,
 # analysis_trans.txt): what reads earlier may be what was asked instead of what is.
 _SHOWN_AFTER_S = 0.02
@@ -91,6 +91,16 @@ class EmcClock:
     def listed_mhz(self) -> tuple[int, ...]:
         """Labels of the rates that it can be locked at, ascending; none where nothing is known."""
         return tuple(self._listed())
+
+    @property
+    def highest_mhz(self) -> int | None:
+        """Label of the highest rate of this board, whatever its power mode allows.
+
+        Without debugfs that of its SoC, where one was measured; else `None`.
+        """
+        control = find_control(self._files)
+        rates = self._measured_hz() if control is None else self._rates_hz(control)
+        return _label(max(rates)) if rates else None
 
     def exact_hz(self, label_mhz: int) -> int:
         """The rate behind a label. Raises NotSupported for one that is not listed."""
@@ -196,16 +206,17 @@ class EmcClock:
         control = find_control(self._files)
         if control is None:
             return {}
+        cap_hz = self._cap_hz()
+        rates = self._rates_hz(control)
+        return {_label(rate): rate for rate in rates if cap_hz is None or rate <= cap_hz}
+
+    def _rates_hz(self, control: EmcControl) -> tuple[int, ...]:
+        """Rates at which this board stays, ascending, whatever its power mode allows."""
         bounds = control.bounds_hz()
         rates = control.listed_hz() or self._measured_hz() or bounds or ()
-        cap_hz = self._cap_hz()
-        allowed = (
-            rate
-            for rate in sorted(rates)
-            if (bounds is None or bounds[0] <= rate <= bounds[1])
-            and (cap_hz is None or rate <= cap_hz)
+        return tuple(
+            rate for rate in sorted(rates) if bounds is None or bounds[0] <= rate <= bounds[1]
         )
-        return {_label(rate): rate for rate in allowed}
 
     def _measured_hz(self) -> tuple[int, ...]:
         compatible = text(self._files, _COMPATIBLE) or ""
@@ -260,11 +271,11 @@ class EmcClock:
 
 
 def _label(rate_hz: int) -> int:
-    return rate_hz // _HZ_PER_MHZ
+    return rate_hz // HZ_PER_MHZ
 
 
 def _exactly(rate_hz: int | None) -> str:
-    return "nothing" if rate_hz is None else f"{rate_hz / _HZ_PER_MHZ:g} MHz"
+    return "nothing" if rate_hz is None else f"{rate_hz / HZ_PER_MHZ:g} MHz"
 
 
 def _nearest(listed: Sequence[int] | dict[int, int], label_mhz: int) -> str:

@@ -24,7 +24,7 @@ from joulewise.device.jetson_state import GpuSettings, board_state
 from joulewise.device.jetson_string import JetsonOptions, parse_jetson
 from joulewise.device.jetson_thermal import gpu_temp_c, over_current_count
 from joulewise.device.real_time import MonotonicTimer
-from joulewise.domain.board_state import BoardState
+from joulewise.domain.board_state import HZ_PER_MHZ, BoardState
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError, NotPermitted, NotSupported
 from joulewise.domain.measurement import GpuSample, RailPower
@@ -297,7 +297,7 @@ class JetsonGpu:
             *_simulated(self._files, self._name),
             *_module_power(self._rails, self._name),
             *_gated(mode),
-            *_capped(mode, self._node),
+            *_capped(mode, self._node, self._emc),
         ]
         return tuple(caveats)
 
@@ -310,35 +310,57 @@ def _simulated(files: BoardFiles, name: str) -> list[Caveat]:
 
 
 def _module_power(rails: RailReader | None, name: str) -> list[Caveat]:
-    if rails is None or not rails.counted:
-        return []
+    if rails is None:
+        # Energy that is silently missing passes for none (intelligence-per-watt 40).
+        return [_no_power(name, "none of its supply rails can be read")]
+    if not rails.counted:
+        return [_no_power(name, rails.left_out)]
     left_out = "" if rails.left_out is None else f"; {rails.left_out}"
     seen = f"power of {name} is that of {' + '.join(rails.counted)}{left_out}"
     return [Caveat(kind=CaveatKind.ENERGY_OF_MODULE, seen=seen)]
 
 
+def _no_power(name: str, why: str | None) -> Caveat:
+    return Caveat(
+        kind=CaveatKind.ENERGY_OF_MODULE,
+        seen=f"{name} tells no power of its module, and so no energy: {why}",
+        advice="In a container, mount /sys/class/hwmon and /sys/bus/i2c.",
+    )
+
+
 def _gated(mode: PowerMode | None) -> list[Caveat]:
     if mode is None or not mode.gated_tpc_count:
         return []
-    seen = f"the power mode {mode.name} switches {mode.gated_tpc_count} TPCs of the GPU off"
+    count = mode.gated_tpc_count
+    tpcs = "1 TPC" if count == 1 else f"{count} TPCs"
+    seen = f"the power mode {mode.name} switches {tpcs} of the GPU off"
     return [Caveat(kind=CaveatKind.TPCS_GATED, seen=seen)]
 
 
-def _capped(mode: PowerMode | None, node: GpuNode) -> list[Caveat]:
-    cap_hz = None if mode is None else mode.gpu_cap_hz
-    if mode is None or cap_hz is None:
+def _capped(mode: PowerMode | None, node: GpuNode, emc: EmcClock) -> list[Caveat]:
+    """What a mode allows less of than there is; where that is not known, its cap is told."""
+    if mode is None:
         return []
-    cap_mhz = label_mhz(str(cap_hz))
-    try:
-        highest_mhz = max(node().listed())
-    except (NotSupported, NotPermitted):
-        highest_mhz = None
-    if highest_mhz is not None and cap_mhz >= highest_mhz:
+    caps = (
+        ("GPU clock", mode.gpu_cap_hz, _highest_mhz(node)),
+        ("memory clock", mode.emc_cap_hz, emc.highest_mhz),
+    )
+    held = [
+        f"the {clock} at {cap_hz // HZ_PER_MHZ} MHz{'' if most is None else f' of {most} MHz'}"
+        for clock, cap_hz, most in caps
+        if cap_hz is not None and (most is None or cap_hz // HZ_PER_MHZ < most)
+    ]
+    if not held:
         return []
-    seen = f"the power mode {mode.name} caps the GPU clock at {cap_mhz} MHz"
-    if highest_mhz is not None:
-        seen += f" of {highest_mhz} MHz"
+    seen = f"the power mode {mode.name} caps {' and '.join(held)}"
     return [Caveat(kind=CaveatKind.POWER_MODE_CAPS, seen=seen)]
+
+
+def _highest_mhz(node: GpuNode) -> int | None:
+    try:
+        return max(node().listed())
+    except (NotSupported, NotPermitted):
+        return None
 
 
 def _check_clock(title: str, name: str, clock: int | None, listed_mhz: Sequence[int]) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from joulewise.device.jetson_files import BoardFiles
-from joulewise.domain.errors import NotPermitted
+from joulewise.device.jetson_readings import names, text
 
 FAKE_MARK = "/joulewise-fake-board.json"
 """File that says of a tree that it is no board."""
@@ -27,17 +27,17 @@ _NULLS = re.compile(r"\0+")
 
 def is_tegra(files: BoardFiles) -> bool:
     """Whether this is an NVIDIA SoC: others have `*.gpu` nodes, too."""
-    return _TEGRA in (_told(files, f"{_TREE}/compatible") or "")
+    return _TEGRA in (_tree_text(files, f"{_TREE}/compatible") or "")
 
 
 def board_name(files: BoardFiles) -> str:
     """The board as its device tree names it."""
-    return _told(files, f"{_TREE}/model") or "NVIDIA Jetson"
+    return _tree_text(files, f"{_TREE}/model") or "NVIDIA Jetson"
 
 
 def board_uuid(files: BoardFiles) -> str:
     """`GPU-jetson-` and the board's serial number; without one, what names its installation."""
-    serial = _told(files, f"{_TREE}/serial-number") or _told(files, "/etc/machine-id")
+    serial = _tree_text(files, f"{_TREE}/serial-number") or _tree_text(files, "/etc/machine-id")
     if serial is None:
         # Nothing of this board differs from the next: the place of its files does.
         serial = hashlib.sha256(files.place("/").encode()).hexdigest()[:12]
@@ -70,17 +70,17 @@ def looked_at() -> str:
 
 
 def _candidates(files: BoardFiles) -> Iterator[str]:
-    for name in _names(files, _CLASS):
+    for name in names(files, _CLASS):
         if _is_gpu(name):
             yield f"{_CLASS}/{name}"
     for platform in _PLATFORMS:
-        for device in _names(files, platform):
+        for device in names(files, platform):
             if device == "gpu.0" or _is_gpu(device):
                 yield from _below(files, f"{platform}/{device}")
 
 
 def _below(files: BoardFiles, device: str) -> Iterator[str]:
-    for name in _names(files, f"{device}/devfreq"):
+    for name in names(files, f"{device}/devfreq"):
         if _is_gpu(name):
             yield f"{device}/devfreq/{name}"
     yield f"{device}/devfreq_dev"
@@ -90,17 +90,6 @@ def _is_gpu(name: str) -> bool:
     return bool(_PLATFORM_GPU.fullmatch(name) or _GPC.fullmatch(name))
 
 
-def _names(files: BoardFiles, folder: str) -> tuple[str, ...]:
-    try:
-        return files.names(folder)
-    except NotPermitted:
-        return ()
-
-
-def _told(files: BoardFiles, path: str) -> str | None:
+def _tree_text(files: BoardFiles, path: str) -> str | None:
     """One text of a device tree, whose strings end with a null; `None` where it does not tell."""
-    try:
-        text = files.read(path)
-    except NotPermitted:
-        return None
-    return _NULLS.sub(" ", text).strip() or None if text else None
+    return _NULLS.sub(" ", text(files, path) or "").strip() or None

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from joulewise.device.jetson_files import BoardFiles
 from joulewise.device.jetson_readings import (
+    I2C_DEVICE,
+    NOT_CONNECTED,
     PowerFile,
     RailSource,
     VoltageTimesCurrent,
@@ -22,10 +24,8 @@ _THREE_CHANNELS = "ina3221"
 _ONE_CHANNEL = ("ina238", "ina237", "ina2xx")
 # hwmon/ina3221.rst: in4 to in6 are voltages over the shunts, in7 is their sum.
 _CHANNELS = (1, 2, 3)
-_NOT_CONNECTED = "NC"
 # The one INA238 of these boards measures Thor's input, and its driver names no channel.
 _UNLABELLED = {"ina238": "VIN"}
-_DEVICE = re.compile(r"\d+-00[0-9a-f]{2}", re.ASCII)
 _CHIP = re.compile(r"hwmon\d+", re.ASCII)
 
 
@@ -46,7 +46,7 @@ def hwmon_rails(files: BoardFiles) -> tuple[RailSource, ...]:
 def _by_driver(files: BoardFiles) -> Iterator[tuple[str, str, str]]:
     for kind in (_THREE_CHANNELS, *_ONE_CHANNEL):
         for device in names(files, f"{_DRIVERS}/{kind}"):
-            if _DEVICE.fullmatch(device):
+            if I2C_DEVICE.fullmatch(device):
                 hwmon = f"{_DRIVERS}/{kind}/{device}/hwmon"
                 yield from ((kind, chip, f"{hwmon}/{chip}") for chip in _chips(files, hwmon))
 
@@ -65,7 +65,7 @@ def _chips(files: BoardFiles, folder: str) -> tuple[str, ...]:
 def _three(files: BoardFiles, folder: str) -> Iterator[RailSource]:
     for channel in _CHANNELS:
         label = text(files, f"{folder}/in{channel}_label")
-        if label is None or label == _NOT_CONNECTED or _is_off(files, folder, channel):
+        if label is None or label == NOT_CONNECTED or _is_off(files, folder, channel):
             continue
         yield VoltageTimesCurrent(
             rail=label,

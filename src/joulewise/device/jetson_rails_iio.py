@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from joulewise.device.jetson_files import BoardFiles
 from joulewise.device.jetson_readings import (
+    I2C_DEVICE,
+    NOT_CONNECTED,
     PowerFile,
     RailSource,
     VoltageTimesCurrent,
@@ -15,7 +17,6 @@ from joulewise.device.jetson_readings import (
 )
 
 _DRIVER = "/sys/bus/i2c/drivers/ina3221x"
-_DEVICE = re.compile(r"\d+-00[0-9a-f]{2}", re.ASCII)
 _CHIP = re.compile(r"iio:device\d+|iio_device\d+", re.ASCII)
 _CHANNELS = (0, 1, 2)
 
@@ -25,7 +26,7 @@ def iio_rails(files: BoardFiles) -> tuple[RailSource, ...]:
     return tuple(
         rail
         for device in names(files, _DRIVER)
-        if _DEVICE.fullmatch(device)
+        if I2C_DEVICE.fullmatch(device)
         for chip in names(files, f"{_DRIVER}/{device}")
         if _CHIP.fullmatch(chip)
         for rail in _rails(files, f"{_DRIVER}/{device}/{chip}")
@@ -35,7 +36,7 @@ def iio_rails(files: BoardFiles) -> tuple[RailSource, ...]:
 def _rails(files: BoardFiles, folder: str) -> Iterator[RailSource]:
     for channel in _CHANNELS:
         label = text(files, f"{folder}/rail_name_{channel}")
-        if label is None or label == "NC":
+        if label is None or label == NOT_CONNECTED:
             continue
         power = f"{folder}/in_power{channel}_input"
         if files.exists(power):

@@ -9,6 +9,11 @@ from typing import Protocol
 from joulewise.device.jetson_files import BoardFiles
 from joulewise.domain.errors import NotPermitted
 
+I2C_DEVICE = re.compile(r"\d+-00[0-9a-f]{2}", re.ASCII)
+"""What a driver calls a chip on an I2C bus: bus and address."""
+NOT_CONNECTED = "NC"
+"""Label of a channel to which no rail is connected."""
+
 _MICRO, _MILLI = 1e-6, 1e-3
 # INA3221: 26 V and a shunt of at least 1 mΩ at 163.8 mV; an offset of 80 µV, at 2 mΩ, reads as
 # that much current the wrong way (Texas Instruments, SBOS576, sections 6.5 and 7.3).

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from joulewise.device.jetson_emc import EmcClock
 from joulewise.device.jetson_files import BoardFiles
 from joulewise.device.jetson_modes import PowerMode, power_mode
-from joulewise.domain.board_state import BoardState
-
-_HZ_PER_MHZ = 1_000_000
+from joulewise.domain.board_state import HZ_PER_MHZ, BoardState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,7 @@ def sm_clock_ceiling_mhz(listed_mhz: tuple[int, ...], mode: PowerMode | None) ->
     cap_hz = None if mode is None else mode.gpu_cap_hz
     if cap_hz is None:
         return listed_mhz[-1]
-    cap_mhz = cap_hz // _HZ_PER_MHZ
+    cap_mhz = cap_hz // HZ_PER_MHZ
     return max((clock for clock in listed_mhz if clock <= cap_mhz), default=listed_mhz[0])
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+HZ_PER_MHZ = 1_000_000
+"""Boards tell clocks in Hz; a label is in whole MHz, cut off as tegrastats prints it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardState:
@@ -57,3 +60,19 @@ class BoardState:
         if self.mem_clock_locked_mhz is not None:
             return f"the memory clock of {self.board} is locked at {self.mem_clock_locked_mhz} MHz"
         return None
+
+    @property
+    def untold(self) -> str | None:
+        """What does not read of how it is set, in a sentence; `None`: all of it does.
+
+        Without it nobody knows that this is the state that the board starts with.
+        """
+        bounds = (self.sm_clock_min_mhz, self.sm_clock_max_mhz)
+        told = {
+            "the bounds of its GPU clock": None not in bounds,
+            "its governor": self.governor is not None,
+            "the governor that it starts with": self.stock_governor is not None,
+            "whether its memory clock is locked": self.is_mem_lock_known,
+        }
+        untold = [what for what, is_told in told.items() if not is_told]
+        return f"{self.board} does not tell {' or '.join(untold)}" if untold else None

@@ -31,7 +31,7 @@ of an INA3221 repeat (jetson-latency-lab, 42 logs), at 500 ms next to none."""
 FEWEST_PERIODS_COUNT = 8
 """A block that the sensor does not see move so often is too short to be told from its edges
 (assumed: then an edge is at most an eighth of it)."""
-_SHOWN_PERIODS_COUNT = 2
+SHOWN_PERIODS_COUNT = 2
 # Where no shorter window is known of: drivers tell the mean of a second for many NVIDIA boards
 # (measure/power_sum.py). Modules with rails tell of a window no longer than an update.
 _LONG_WINDOW_S = 1.0
@@ -128,7 +128,7 @@ class PowerLog:
     def shown_within_s(self) -> float:
         """So long after a change of power, readings show nothing of what was before."""
         window_s = 0.0 if self._is_window_short else _LONG_WINDOW_S
-        return window_s + _SHOWN_PERIODS_COUNT * self.period_s()
+        return window_s + SHOWN_PERIODS_COUNT * self.period_s()
 
     def energy_j(self, start_s: float, end_s: float) -> float:
         """Energy between two times, at both of which readings lie on either side.
@@ -211,14 +211,15 @@ class StepTimes:
     spans: list[StepSpan] = field(default_factory=list)
     step_count: int = 0
     duration_s: float = 0.0
+    _span_count: int = 0
     _squares_s: float = 0.0
-    """Sum of squared step times."""
+    """Sum over spans of the square of their time, by their steps."""
 
     def add(self, span: StepSpan) -> None:
         """Count the steps of one span, which lies after all before."""
         self.step_count += span.step_count
         self.duration_s += span.duration_s
-        # Steps whose marks were lost are taken to be alike.
+        self._span_count += 1
         self._squares_s += span.duration_s**2 / span.step_count
         self.spans[-1:] = joined([*self.spans[-1:], span])
 
@@ -229,12 +230,16 @@ class StepTimes:
 
     @property
     def time_error_s(self) -> float | None:
-        """Standard error of that; `None` where there is one step."""
-        count = self.step_count
-        if count <= 1:
+        """Standard error of that; `None` where it was told of one stretch of steps alone.
+
+        The mean of n steps is told n times as well as one step; so spans whose marks were lost
+        weigh by their steps, and each is one degree of freedom.
+        """
+        if self._span_count <= 1:
             return None
-        variance = max(0.0, self._squares_s - count * self.time_s**2) / (count - 1)
-        return math.sqrt(variance / count)
+        scatter = max(0.0, self._squares_s - self.step_count * self.time_s**2)
+        variance = scatter / (self._span_count - 1)
+        return math.sqrt(variance / self.step_count)
 
 
 def cost_of_steps(sm_clock_mhz: int | None, steps: StepTimes, log: PowerLog) -> ClockCost:

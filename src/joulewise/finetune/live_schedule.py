@@ -19,13 +19,12 @@ from enum import StrEnum
 from joulewise.domain.errors import MeasurementError
 from joulewise.domain.finetuning import ClockCost, StepMark
 from joulewise.finetune.accounting import PowerLog, StepTimes, cost_of_steps, least_block_s
+from joulewise.finetune.learning_cost import (
+    BLOCK_STEP_COUNT,
+    SETTLE_STEP_COUNT,
+    SensorTiming,
+)
 from joulewise.finetune.step_marks import StepSpan, step_spans
-
-BLOCK_STEP_COUNT = 10
-"""Steps of a block: 30 at three clocks, as Amangeldi (2026) profiles."""
-SETTLE_STEP_COUNT = 1
-"""Steps that are dropped after a change of the clock, beside the one under way (assumed): a
-program may be a step ahead of its GPU."""
 
 
 class Purpose(StrEnum):
@@ -44,13 +43,19 @@ class Wish:
 
     It lasts until both `step_count` steps and `least_s` seconds have been measured; `None` for
     the latter stands for what the power sensor needs. The block before it may be at the same
-    clock: then nothing has to settle.
+    clock: then nothing has to settle. Once more than `most_step_count` steps have been taken for
+    it, dropped ones included, it is given up: the schedule is thrown a BlockTooLong.
     """
 
     sm_clock_mhz: int | None
     purpose: Purpose
     step_count: int = BLOCK_STEP_COUNT
     least_s: float | None = None
+    most_step_count: int | None = None
+
+
+class BlockTooLong(MeasurementError):
+    """A block has taken more steps than its job has room for."""
 
 
 Schedule = Generator[Wish, ClockCost, None]
@@ -84,6 +89,9 @@ class StepScheduler:
         self._settled_s: float | None = None
         self._unsettled_count = 0
         self._last_mark: StepMark | None = None
+        self._wished_count = 0
+        self.sensor = SensorTiming()
+        """Of the readings so far."""
         self.taken = StepsTaken(all_steps=StepTimes(), step_counts={})
         self._take_next(lambda: next(schedule))
 
@@ -125,6 +133,7 @@ class StepScheduler:
 
     def see(self, marks: Sequence[StepMark], log: PowerLog) -> None:
         """Take new marks into account; readings have to reach beyond the last of them."""
+        self.sensor = SensorTiming(period_s=log.period_s(), shown_within_s=log.shown_within_s())
         known = () if self._last_mark is None else (self._last_mark,)
         chain = (*known, *marks)
         before = known[0] if known else None
@@ -144,7 +153,10 @@ class StepScheduler:
             return
         for span in spans:
             self._count(span, log)
+            wish = self._wish
             self._add(span, log)
+            if wish is self._wish:
+                self._give_up_where_too_long()
 
     def _count(self, span: StepSpan, log: PowerLog) -> None:
         """Into the whole, whatever the step was for."""
@@ -152,6 +164,7 @@ class StepScheduler:
         counts = self.taken.step_counts
         counts[purpose] = counts.get(purpose, 0) + span.step_count
         self.taken.all_steps.add(span)
+        self._wished_count += span.step_count
         try:
             self.taken.energy_j += log.energy_j(span.start_s, span.end_s)
         except MeasurementError:
@@ -174,7 +187,21 @@ class StepScheduler:
             # Readings were missing for a while: measure it again.
             self._times = StepTimes()
             return
-        self._take_next(lambda: self._schedule.send(cost))
+        self._go_on(wish, lambda: self._schedule.send(cost))
+
+    def _give_up_where_too_long(self) -> None:
+        wish = self._wish
+        if wish is None or wish.most_step_count is None:
+            return
+        if self._wished_count >= wish.most_step_count:
+            error = BlockTooLong(
+                f"a block of steps was not over after {self._wished_count} of them",
+                hint="Run more steps.",
+            )
+            self._go_on(wish, lambda: self._schedule.throw(error))
+
+    def _go_on(self, wish: Wish, following: Callable[[], Wish]) -> None:
+        self._take_next(following)
         if self.asked_mhz != wish.sm_clock_mhz:
             # Until the new clock is said to be set.
             self._settled_s = None
@@ -202,3 +229,4 @@ class StepScheduler:
         with suppress(StopIteration):
             self._wish = following()
         self._times = StepTimes()
+        self._wished_count = 0

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from joulewise.domain.errors import MeasurementError
 from joulewise.domain.finetuning import ClockCost
-from joulewise.finetune.live import WARM_UP_STEP_COUNT
-from joulewise.finetune.live_schedule import BLOCK_STEP_COUNT, Purpose, Schedule, Wish
+from joulewise.finetune.learning_cost import BLOCK_STEP_COUNT, WARM_UP_STEP_COUNT
+from joulewise.finetune.live_schedule import Purpose, Schedule, Wish
 from joulewise.measure.order import shuffled
 
 Rounds = list[list[ClockCost]]

@@ -19,6 +19,9 @@ _SHORTEST_TICK_TIMEOUT_S = 1.0
 _STANDSTILLS_OF_A_STUCK_COUNTER_COUNT = 2
 # No board draws so much more than its highest power limit for the length of a window.
 _PLAUSIBLE_RATIO = 1.3
+# Assumed: one kernel over and over draws one power, so that a reading that fails now and then is
+# bridged; where more of a window went unread nobody knows what it took.
+_MOST_UNREAD_RATIO = 0.05
 
 
 class Meter(ABC):
@@ -109,19 +112,36 @@ class PowerIntegral(Meter):
         """Nothing is read yet."""
         self._gpu = gpu
         self._sample_s = min(settings.sample_s, settings.power_sample_s)
+        self._has_read = False
+        self._unread_s = 0.0
 
     def edge(self) -> GpuSample:
-        """Read: any moment will do. Raises NotSupported where no power can be read."""
+        """Read: any moment will do.
+
+        Raises NotSupported where no power can be read, MeasurementError where it could before.
+        """
         sample = self._gpu.sample()
         if sample.power_w is None:
+            if self._has_read:
+                raise MeasurementError("power could not be read at the edge of the window")
             raise NotSupported(
                 "this device has no energy counter that moves, and tells no power",
                 hint="Energy cannot be measured there; no energy is invented.",
             )
+        self._has_read = True
         return sample
 
     def energy_j(self, samples: Sequence[GpuSample]) -> float:
-        """The integral of power. Raises MeasurementError where nothing was drawn."""
+        """The integral of power.
+
+        Raises MeasurementError where nothing was drawn, or too much of it went unread.
+        """
+        self._unread_s = _unread_s(samples)
+        whole_s = samples[-1].time_s - samples[0].time_s
+        if self._unread_s > _MOST_UNREAD_RATIO * whole_s:
+            raise MeasurementError(
+                f"no power could be read for {self._unread_s:.2f} s of {whole_s:.2f} s"
+            )
         known = [(one.time_s, one.power_w) for one in samples if one.power_w is not None]
         energy_j = sum(
             0.5 * (before_w + after_w) * (after_s - before_s)
@@ -140,7 +160,18 @@ class PowerIntegral(Meter):
     def caveats(self) -> tuple[Caveat, ...]:
         """EnergyFromPower."""
         seen = f"power was read every {self._sample_s:g} s and added up"
+        if self._unread_s > 0:
+            seen = f"{seen}; for {self._unread_s:.2f} s none could be read"
         return (Caveat(kind=CaveatKind.ENERGY_FROM_POWER, seen=seen),)
+
+
+def _unread_s(samples: Sequence[GpuSample]) -> float:
+    """Time between samples of which one told no power."""
+    return sum(
+        after.time_s - before.time_s
+        for before, after in itertools.pairwise(samples)
+        if before.power_w is None or after.power_w is None
+    )
 
 
 def meter_of(gpu: Gpu, settings: MeasureSettings) -> Meter:

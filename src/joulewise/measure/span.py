@@ -22,7 +22,7 @@ from joulewise.domain.errors import MeasurementError, NotSupported
 from joulewise.domain.measurement import GpuSample
 from joulewise.domain.ports import WatchedGpu
 from joulewise.measure.meter import check_plausible
-from joulewise.measure.power_sum import Outside, PowerSum, inside
+from joulewise.measure.power_sum import UNREAD_AFTER_S, Outside, PowerSum, inside
 
 COARSE_RATIO = 0.01
 """Of the energy: what is left open beyond that is told by a caveat."""
@@ -38,6 +38,10 @@ _LATE_PERIODS_COUNT = 1.2
 _COUNTED_WITHIN_J = 0.001
 # Twice within an update of most power sensors, so that nothing that is shown is missed.
 POWER_SAMPLE_S = 0.05
+# Beside a counter power is read twice a second at least, and a reading may fail.
+_UNREAD_AFTER_BESIDE_COUNTER_S = 2.5
+# Of a span: where less of its power was read, what readings add up to says nothing of a counter.
+_COMPARED_UNREAD_RATIO = 0.05
 # Power readings now and then of a load that comes and goes scatter; counters that are wrong lie
 # further off than that (187 J counted, 327 J integrated: Zeus 181).
 _DISAGREES_BEYOND_RATIO = 0.25
@@ -52,7 +56,9 @@ class SpanEnergy:
     its power limit on average over a step of the counter, and a step is seen at once. So it does
     where power readings were added up, for a load that is steady between its begin and its end;
     of what power does within the window of a reading, or while the sensor does not look, nobody
-    knows. How well the sensor is calibrated is another matter, of which no device tells.
+    knows. Where no power was read for a while, it is open up to the power limit or, without one,
+    to the highest power seen. How well the sensor is calibrated is another matter, of which no
+    device tells.
     """
 
     energy_j: float
@@ -121,7 +127,9 @@ class SpanMeter:
 
     def _begin_power(self, sample: GpuSample) -> None:
         if sample.power_w is not None:
-            self._power = PowerSum(sample, sample.power_w)
+            has_counter = self._counter is not None
+            unread_after_s = _UNREAD_AFTER_BESIDE_COUNTER_S if has_counter else UNREAD_AFTER_S
+            self._power = PowerSum(sample, sample.power_w, unread_after_s=unread_after_s)
 
     def see(self, sample: GpuSample) -> None:
         """Take a reading within the span into account."""
@@ -171,12 +179,13 @@ class SpanMeter:
         while self._gpu.now_s() < end_s + self._power.shown_within_s:
             self._gpu.wait(POWER_SAMPLE_S)
             self._power.see(self._gpu.sample())
+        unread_s = self._power.unread_s(start_s, end_s)
         energy_j, uncertainty_j = self._power.between(start_s, end_s)
         added = SpanEnergy(energy_j=energy_j, uncertainty_j=uncertainty_j)
-        from_power = Caveat(
-            kind=CaveatKind.ENERGY_FROM_POWER,
-            seen=f"power readings were added up: {self._no_counter}",
-        )
+        seen = f"power readings were added up: {self._no_counter}"
+        if unread_s > POWER_SAMPLE_S:
+            seen = f"{seen}; for {unread_s:.2f} s no power could be read"
+        from_power = Caveat(kind=CaveatKind.ENERGY_FROM_POWER, seen=seen)
         return _with_caveats(added, from_power, *_coarse(added, "power is read now and then"))
 
     def _disagreement(self, energy_j: float, start_s: float, end_s: float) -> tuple[Caveat, ...]:
@@ -184,6 +193,8 @@ class SpanMeter:
         kinds = {caveat.kind for caveat in self._gpu.identity.caveats}
         is_short = end_s - start_s < _SHORTEST_COMPARED_S
         if self._power is None or is_short or CaveatKind.ENERGY_OF_MODULE in kinds:
+            return ()
+        if self._power.unread_s(start_s, end_s) > _COMPARED_UNREAD_RATIO * (end_s - start_s):
             return ()
         excess_ratio = self._power.roughly_j(start_s, end_s) / energy_j - 1
         if abs(excess_ratio) <= _DISAGREES_BEYOND_RATIO:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-_HZ_PER_MHZ = 1_000_000
+from joulewise.domain.board_state import HZ_PER_MHZ
+
 NO_CAP = "-1"
 """What nvpmodel.conf says where a power mode does not cap a clock."""
 
@@ -116,12 +117,12 @@ class BoardLayout:
     @property
     def sm_clocks_mhz(self) -> tuple[int, ...]:
         """Labels: whole megahertz, rounded down, as tegrastats prints them."""
-        return tuple(clock // _HZ_PER_MHZ for clock in self.sm_clocks_hz)
+        return tuple(clock // HZ_PER_MHZ for clock in self.sm_clocks_hz)
 
     @property
     def mem_clocks_mhz(self) -> tuple[int, ...]:
         """Labels of the memory clocks."""
-        return tuple(rate // _HZ_PER_MHZ for rate in self.emc.rates_hz)
+        return tuple(rate // HZ_PER_MHZ for rate in self.emc.rates_hz)
 
     @property
     def has_tpc_mask(self) -> bool:
@@ -147,7 +148,7 @@ class BoardLayout:
 
 def listed_hz(*clocks_mhz: float) -> tuple[int, ...]:
     """Clocks in MHz with their decimals, as whole Hz."""
-    return tuple(round(clock * _HZ_PER_MHZ) for clock in clocks_mhz)
+    return tuple(round(clock * HZ_PER_MHZ) for clock in clocks_mhz)
 
 
 def chip_rails(

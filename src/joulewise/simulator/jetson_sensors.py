@@ -14,7 +14,6 @@ from joulewise.simulator.jetson_layout_files import (
 from joulewise.simulator.jetson_tree import TreeFiles
 from joulewise.simulator.operations import Operation
 
-_HZ_PER_MHZ = 1_000_000
 _PER_MILLE = 1000
 _MILLI = 1000
 _CLUSTER_COUNT = 2

@@ -9,13 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from joulewise.domain.board_state import HZ_PER_MHZ
 from joulewise.simulator.jetson_layout import BoardLayout, EmcControl
 from joulewise.simulator.jetson_layout_files import BWMGR_CLOCK
 
 USERSPACE = "userspace"
 PERFORMANCE = "performance"
 
-_HZ_PER_MHZ = 1_000_000
 _NUMBER = re.compile(r"\d{1,12}", re.ASCII)
 _LONGEST_BYTES = 4096
 _BESIDE = ".fake-board"
@@ -157,14 +157,14 @@ class TreeControls:
         """
         self._bounds.read()
         self._read_governor()
-        least, most = (clock // _HZ_PER_MHZ for clock in self._bounds.hz)
+        least, most = (clock // HZ_PER_MHZ for clock in self._bounds.hz)
         locked_hz = self._memory.read(now_s, rate_hz)
         return Controls(
             governor=self._governor,
             sm_least_mhz=least,
             sm_most_mhz=most,
             sm_asked_mhz=self._read_asked() if self._governor == USERSPACE else None,
-            mem_locked_mhz=None if locked_hz is None else locked_hz // _HZ_PER_MHZ,
+            mem_locked_mhz=None if locked_hz is None else locked_hz // HZ_PER_MHZ,
         )
 
     def show_rate(self, rate_hz: int) -> None:
@@ -193,7 +193,7 @@ class TreeControls:
         asked_hz = self._files.read_number(self._asked_path)
         if asked_hz is None:
             return None
-        return listed_from(self._layout.sm_clocks_hz, asked_hz) // _HZ_PER_MHZ
+        return listed_from(self._layout.sm_clocks_hz, asked_hz) // HZ_PER_MHZ
 
 
 class FlaggedLock:

@@ -33,7 +33,10 @@ def baseline_doubts(gpu: WatchedGpu) -> tuple[Caveat, ...]:
 
 
 def doubts_of_state(state: BoardState) -> tuple[Caveat, ...]:
-    """BaselinePinned where this is not the stock state, TpcsGated where SMs are switched off."""
+    """BaselinePinned where this is not the stock state, TpcsGated where SMs are switched off.
+
+    BaselineAssumed where too little can be read to tell: what is not known is not stock.
+    """
     return tuple(_doubts(state))
 
 
@@ -52,11 +55,16 @@ def _doubts(state: BoardState) -> Iterator[Caveat]:
             seen=off_stock,
             advice=_way_back(state),
         )
-    if state.gated_tpc_count:
-        seen = (
-            f"{mode_text(state)} switches {state.gated_tpc_count} groups of SMs (TPCs) of "
-            f"{state.board} off"
+    elif state.untold is not None:
+        yield Caveat(
+            kind=CaveatKind.BASELINE_ASSUMED,
+            seen=f"{state.untold}, so that it is only assumed to be as it starts",
+            advice=_way_to_tell(state),
         )
+    if state.gated_tpc_count:
+        count = state.gated_tpc_count
+        groups = "1 group of SMs (TPC)" if count == 1 else f"{count} groups of SMs (TPCs)"
+        seen = f"{mode_text(state)} switches {groups} of {state.board} off"
         yield Caveat(kind=CaveatKind.TPCS_GATED, seen=seen)
 
 
@@ -66,6 +74,14 @@ def mode_text(state: BoardState) -> str:
         return "its power mode"
     number = "" if state.power_mode_index is None else f" ({state.power_mode_index})"
     return f"power mode {state.power_mode}{number}"
+
+
+def _way_to_tell(state: BoardState) -> str:
+    if state.sm_clock_min_mhz is None or state.governor is None:
+        return "Look at the files of the GPU's devfreq node: joulewise doctor names them."
+    if not state.is_mem_lock_known:
+        return "Run as root, with debugfs mounted."
+    return "Compare with the governor right after a start of the board."
 
 
 def _way_back(state: BoardState) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 from joulewise.domain.errors import InputError
 from joulewise.domain.finetuning import ClockChoice, ClockCost
 from joulewise.domain.ports import Gpu
-from joulewise.finetune.live import DEFAULT_PAIR_COUNT, LiveGovernor, LiveSettings
+from joulewise.finetune.learning_cost import DEFAULT_PAIR_COUNT, LiveSettings
+from joulewise.finetune.live import LiveGovernor
 from joulewise.finetune.policies.catalogue import DEFAULT_POLICY
 from joulewise.finetune.probing import choose_by_probing, probe_clocks
 from joulewise.workflow.finetune_advising import advise, job_features
@@ -73,6 +74,7 @@ def governor_for(gpu: Gpu, asked: AskedGovernor) -> LiveGovernor:
         pair_count=asked.pair_count,
         max_slowdown_ratio=budget,
         step_count=asked.step_count,
+        top_mhz=max(clocks, default=None),
     )
     return LiveGovernor(advice, settings, choose)
 

@@ -17,7 +17,8 @@ from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.errors import DeviceError, MeasurementError
 from joulewise.domain.finetuning import ClockCost, ClockCurve
 from joulewise.domain.ports import Gpu, Lease, Progress, no_progress
-from joulewise.finetune.live_schedule import BLOCK_STEP_COUNT, StepScheduler
+from joulewise.finetune.learning_cost import BLOCK_STEP_COUNT
+from joulewise.finetune.live_schedule import StepScheduler
 from joulewise.finetune.live_sweep import (
     Rounds,
     costs_of_rounds,

@@ -262,13 +262,7 @@ def _state_findings(seen: SeenBoard) -> Iterator[Finding]:
         return
     told = with_baseline_doubts(doubts_of_state(state), seen.identity.caveats)
     doubts = {one.kind: one for one in told}
-    governor = f"governor {state.governor or 'unknown'}"
-    bounds = f"{state.sm_clock_min_mhz} to {state.sm_clock_max_mhz} MHz"
-    yield _judged(
-        "state of the clocks",
-        doubts.get(CaveatKind.BASELINE_PINNED),
-        f"as the board starts: {bounds}, {governor}",
-    )
+    yield _clock_state(state, doubts.get(CaveatKind.BASELINE_PINNED))
     yield _power_mode(state, doubts.get(CaveatKind.POWER_MODE_CAPS))
     if state.gated_tpc_count is not None:
         yield _judged("groups of SMs", doubts.get(CaveatKind.TPCS_GATED), "none is switched off")
@@ -281,6 +275,21 @@ def _state_findings(seen: SeenBoard) -> Iterator[Finding]:
             else "off",
         )
     yield _memory_state(state)
+
+
+def _clock_state(state: BoardState, pinned: Caveat | None) -> Finding:
+    subject = "state of the clocks"
+    least, most = state.sm_clock_min_mhz, state.sm_clock_max_mhz
+    governor = f"governor {state.governor or 'unknown'}"
+    if pinned is None and None in {least, most, state.governor, state.stock_governor}:
+        bounds = "unknown bounds" if least is None or most is None else f"{least} to {most} MHz"
+        return Finding(
+            subject=subject,
+            status=Availability.UNKNOWN,
+            seen=f"{bounds}, {governor}",
+            why=f"{state.untold}.",
+        )
+    return _judged(subject, pinned, f"as the board starts: {least} to {most} MHz, {governor}")
 
 
 def _power_mode(state: BoardState, capped: Caveat | None) -> Finding:
@@ -356,21 +365,21 @@ def _reading(subject: str, said: str | None) -> Finding:
 
 def _rails(sample: GpuSample, caveats: Iterable[Caveat]) -> Finding:
     subject = "power of the module"
+    scope = next((one.seen for one in caveats if one.kind is CaveatKind.ENERGY_OF_MODULE), None)
     if not sample.rails or sample.power_w is None:
         return Finding(
             subject=subject,
             status=Availability.ABSENT,
             seen="no rail is measured here that makes up the module's power",
-            why="Without power there is no energy.",
+            why=f"Without power there is no energy{'.' if scope is None else f': {scope}.'}",
             helps="In a container, mount /sys/class/hwmon and /sys/bus/i2c.",
         )
     counted = [f"{one.rail} {one.power_w:.2f}" for one in sample.rails if one.is_counted]
     others = [f"{one.rail} {one.power_w:.2f}" for one in sample.rails if not one.is_counted]
     beside = f"; beside it, and not counted: {', '.join(others)}" if others else ""
-    left_out = next((one.seen for one in caveats if one.kind is CaveatKind.ENERGY_OF_MODULE), None)
     return Finding(
         subject=subject,
         status=Availability.OK,
         seen=f"{sample.power_w:.2f} W = {' + '.join(counted)} W{beside}",
-        why=left_out,
+        why=scope,
     )
