@@ -192,8 +192,8 @@ CASES: dict[str, CaseMaker] = {
 }
 
 # One board of every kind of files runs every time; the others differ in lists and names.
-_TREES_OF_EACH_KIND = {"agx-orin-jp6", "nano-jp4", "thor-jp7"}
-_SELDOM = {f"tree {name}" for name in layout_names() if name not in _TREES_OF_EACH_KIND}
+TREES_OF_EACH_KIND = {"agx-orin-jp6", "nano-jp4", "thor-jp7"}
+_SELDOM = {f"tree {name}" for name in layout_names() if name not in TREES_OF_EACH_KIND}
 
 
 def _param(name: str) -> object:

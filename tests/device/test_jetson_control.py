@@ -113,9 +113,11 @@ def test_symptom_mode_without_its_clock_because_its_mask_could_not_be_written() 
 
     assert bounds(board) == (612_000_000, 612_000_000)
     assert {name for name, _ in board.written} == {"min_freq", "max_freq"}
+    # It was not even tried.
+    assert len(board.refusals["tpc_pg_mask"]) == 9
 
 
-@pytest.mark.parametrize("words", ["device or resource busy", "invalid argument"])
+@pytest.mark.parametrize("words", ["device or resource busy", "invalid argument", "no such device"])
 def test_symptom_errno_at_a_write_is_told_in_the_kernels_words_and_nothing_stays_set(
     words: str,
 ) -> None:

@@ -88,6 +88,30 @@ def test_a_power_mode_that_gates_and_caps_is_told() -> None:
     )
 
 
+def test_a_power_mode_that_caps_the_memory_is_told_with_what_there_is() -> None:
+    board = KernelFiles("orin-nano-super-jp6", power_mode=0)
+    seen = "the memory clock at 2133 MHz of 3199 MHz"
+    assert seen in kinds(board)[CaveatKind.POWER_MODE_CAPS]
+
+    # What the memory of this SoC runs at is known without debugfs, too.
+    board.is_root = False
+    assert seen in kinds(board)[CaveatKind.POWER_MODE_CAPS]
+    board.files["/proc/device-tree/compatible"] = "nvidia,tegra999"
+    told = kinds(board)[CaveatKind.POWER_MODE_CAPS]
+    assert told.endswith("and the memory clock at 2133 MHz")
+
+    assert CaveatKind.POWER_MODE_CAPS not in kinds(KernelFiles("orin-nano-super-jp6"))
+
+
+def test_a_cap_that_is_as_high_as_the_memory_runs_is_none() -> None:
+    # The 25 W mode of an Orin Nano Super: GPU 918 of 1020 MHz, memory 3199 of 3199.
+    told = kinds(KernelFiles("orin-nano-super-jp6", power_mode=1))
+
+    assert told[CaveatKind.POWER_MODE_CAPS] == (
+        "the power mode 25W caps the GPU clock at 918 MHz of 1020 MHz"
+    )
+
+
 def test_a_board_is_simulated_only_where_its_tree_says_so() -> None:
     board = KernelFiles("agx-orin-jp6")
     del board.files[FAKE_MARK]
@@ -212,6 +236,18 @@ def test_the_clock_of_an_idle_gpu_need_not_move() -> None:
     assert board.at_node("max_freq") == "1300500000"
 
 
+def test_on_thor_whose_load_is_not_told_a_clock_that_does_not_come_is_for_samples_to_tell() -> None:
+    board = KernelFiles("thor-jp7")
+    board.is_following = False
+    board.run_at(board.layout.sm_clocks_hz[0])
+    gpu = board.open()
+
+    gpu.request(OperatingPoint(sm_clock_mhz=board.layout.sm_clocks_mhz[-1]))
+
+    assert gpu.sample().busy_ratio is None
+    assert gpu.sample().sm_clock_mhz == board.layout.sm_clocks_mhz[0]
+
+
 def test_symptom_every_nvml_query_is_not_supported_so_that_none_is_made() -> None:
     # HazyResearch/intelligence-per-watt 40: NVML starts, and energy is silently empty.
     code = (
@@ -221,6 +257,10 @@ def test_symptom_every_nvml_query_is_not_supported_so_that_none_is_made() -> Non
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.split() == []
+    sample = KernelFiles("agx-orin-jp6").open().sample()
+    assert sample.energy_j is None
+    assert sample.power_w is not None
+    assert sample.power_w > 0
 
 
 def test_power_that_is_not_known_is_none_and_comes_back() -> None:

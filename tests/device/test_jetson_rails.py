@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.jetson_kernel import KernelFiles
 
 from joulewise.device.jetson_rails import RailReader, find_rails, module_power_w, rail_scope
+from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.measurement import RailPower
 from joulewise.simulator.jetson_layout import RailSensor
 from joulewise.simulator.jetson_layout_files import rail_figures
@@ -109,8 +110,25 @@ def test_thor_without_the_sensor_of_its_input_says_that_its_sum_lacks_something(
 
 
 def test_symptom_load_behind_the_shunt_of_thor_counts_and_that_is_said() -> None:
-    # Thor forum, 366461.
-    assert "draws power behind the input" in (rail_scope((*THOR, "VIN")).left_out or "")
+    # Thor forum, 366461: 8 W on the carrier board are in VIN and in no rail of the module.
+    board = KernelFiles("thor-jp7")
+    drawn = load(board)
+    parts_w = sum(drawn[rail] for rail in THOR)
+    vin = next(rail for rail in board.layout.rails if rail.rail == "VIN")
+    board.files |= rail_figures(board.layout, vin, parts_w + 8.0)
+
+    rails = rails_of(board).read()
+
+    by_name = {one.rail: one for one in rails}
+    assert module_power_w(rails) == pytest.approx(parts_w + 8.0, rel=2e-3)
+    assert by_name["VIN"].power_w - sum(by_name[rail].power_w for rail in THOR) == pytest.approx(
+        8.0, abs=0.03
+    )
+    assert not any(by_name[rail].is_counted for rail in THOR)
+    [seen] = [
+        one.seen for one in board.open().identity.caveats if one.kind is CaveatKind.ENERGY_OF_MODULE
+    ]
+    assert "whatever else draws power behind the input of the board counts as well" in seen
 
 
 def test_symptom_gpu_and_soc_rails_are_half_of_what_the_module_draws() -> None:

@@ -98,6 +98,36 @@ def test_without_debugfs_it_is_not_known_whether_the_memory_is_locked() -> None:
     assert told.mem_clock_locked_mhz is None
 
 
+@pytest.mark.parametrize("name", layout_names())
+def test_a_board_that_tells_all_leaves_nothing_open(name: str) -> None:
+    told = KernelFiles(name).open().board_state()
+
+    assert (told.untold, told.off_stock) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("file", "what"),
+    [
+        ("min_freq", "the bounds of its GPU clock"),
+        ("max_freq", "the bounds of its GPU clock"),
+        ("governor", "its governor"),
+        ("available_governors", "the governor that it starts with"),
+        ("mrq_rate_locked", "whether its memory clock is locked"),
+    ],
+)
+def test_symptom_what_does_not_read_passes_for_the_stock_state(file: str, what: str) -> None:
+    board = KernelFiles("agx-orin-jp6")
+    if file == "mrq_rate_locked":
+        del board.files[f"{DEBUGFS}/bpmp/debug/clk/emc/{file}"]
+    else:
+        board.put(file, "?" if file.endswith("_freq") else "")
+
+    told = board.open().board_state()
+
+    assert told.off_stock is None
+    assert told.untold == f"NVIDIA Jetson AGX Orin Developer Kit does not tell {what}"
+
+
 def test_a_board_without_nvpmodel_has_no_mode_and_its_highest_clock_for_a_ceiling() -> None:
     board = KernelFiles("agx-orin-jp6")
     board.files.pop("/var/lib/nvpmodel/status")

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.virtual_training import VirtualTraining
 
 from joulewise.domain.finetuning import ClockChoice
 from joulewise.finetune.jobs import job
@@ -18,7 +19,6 @@ from joulewise.finetune.step_marks import StepTail, step_spans
 from joulewise.finetune.step_work import step_work
 from joulewise.integrations.step_marks import StepMarker
 from joulewise.simulator.virtual import open_virtual
-from joulewise.workflow.finetune_fake import VirtualTraining
 from joulewise.workflow.finetune_running import LiveSteering
 from joulewise.workflow.leasing import lease_on
 

@@ -15,6 +15,7 @@ import pytest
 from tests.jetson_trees import living_tree, training_command
 
 from joulewise.domain.workload import Dtype, KernelKind, KernelWork
+from joulewise.finetune.step_marks import StepTail
 from joulewise.store.clock_curves import read_curves
 
 pytestmark = pytest.mark.integration
@@ -169,3 +170,56 @@ def test_a_tiny_bert_marks_its_steps_and_a_load_of_none_saves_nothing(board: Pat
     assert said["step_count"] == 500
     assert said["outcome"] != "saves"
     assert said["saving_ratio"] is None
+
+
+def test_the_trainer_of_transformers_trains_as_ever_without_joulewise(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    program = [sys.executable, str(EXAMPLE), "--steps", "12"]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "trained 12 steps"
+    # The trainer says what it says at its end; a loop of one's own does not.
+    assert "train_runtime" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_trainer_of_transformers_marks_its_steps_and_ends_at_the_limit(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    marks = tmp_path / "steps"
+    asked = {"JOULEWISE_STEPS": str(marks), "JOULEWISE_STEP_LIMIT": "6"}
+    program = [sys.executable, str(EXAMPLE), "--steps", "400"]
+    done = subprocess.run(
+        program, capture_output=True, text=True, check=False, env={**os.environ, **asked}
+    )
+    assert done.returncode == 0, done.stderr
+    tail = StepTail(marks)
+
+    assert done.stdout.splitlines()[-1] == "trained 6 steps"
+    assert [mark.step for mark in tail.read(time.monotonic())] == [0, 1, 2, 3, 4, 5, 6]
+    assert (400, None) == (tail.planned_count, tail.doubt)
+
+
+def test_the_trainer_of_transformers_is_steered_through_its_callback(
+    board: Path,
+) -> None:
+    pytest.importorskip("accelerate")
+    found = bounds(board)
+    advice = ("--config", str(EXAMPLE.parent / "config.json"), "--avg-seq-len", "16")
+    options = (*advice, "--no-probe", "--verify-pairs", "3", "--json")
+    command = joulewise(board, "run", "--device", "BOARD", *options, "--")
+    program = [sys.executable, str(EXAMPLE), "--steps", "900"]
+    done = subprocess.run([*command, *program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stderr.splitlines()[-1])
+
+    assert "train_runtime" in done.stdout
+    assert done.stdout.splitlines()[-1] == "trained 900 steps"
+    assert said["step_count"] == 900
+    kinds = {caveat["kind"] for caveat in said["caveats"]}
+    assert "StepsUnmarked" not in kinds
+    # It computes on the CPU: nothing on this board depends on the clock.
+    assert said["outcome"] != "saves"
+    assert said["saving_ratio"] is None
+    assert said["is_given_back"] is True
+    assert bounds(board) == found

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.jetson_trees import open_tree
+from tests.virtual_training import VirtualTraining, steer_virtual
 
 from joulewise.domain.caveats import CaveatKind
 from joulewise.domain.errors import DeviceError, NotPermitted
@@ -20,7 +21,6 @@ from joulewise.finetune.live_schedule import Purpose
 from joulewise.finetune.probing import choose_by_probing, probe_clocks
 from joulewise.finetune.step_work import step_work
 from joulewise.simulator.virtual import open_virtual
-from joulewise.workflow.finetune_fake import VirtualTraining, steer_virtual
 from joulewise.workflow.finetune_running import LiveSteering, Steered
 from joulewise.workflow.leasing import lease_on
 

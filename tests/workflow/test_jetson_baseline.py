@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,6 +81,40 @@ def test_a_governor_that_is_given_back_alone_does_not_unpin_the_clock(
 def test_what_else_is_not_stock_is_told(texts: dict[str, str], seen: str, tmp_path: Path) -> None:
     doubt = _doubts(_board(tmp_path, texts))[CaveatKind.BASELINE_PINNED]
     assert re.search(seen, doubt.seen)
+
+
+@pytest.mark.parametrize(
+    ("texts", "what", "helps"),
+    [
+        ({"min_freq": "?"}, "the bounds of its GPU clock", "joulewise doctor"),
+        ({"governor": ""}, "its governor", "joulewise doctor"),
+        (
+            {"available_governors": "userspace performance"},
+            "the governor that it starts with",
+            "right after a start",
+        ),
+    ],
+)
+def test_symptom_what_could_not_be_read_passes_for_stock(
+    texts: dict[str, str], what: str, helps: str, tmp_path: Path
+) -> None:
+    doubts = _doubts(_board(tmp_path, texts))
+    assert set(doubts) == {CaveatKind.BASELINE_ASSUMED}
+    seen = doubts[CaveatKind.BASELINE_ASSUMED].seen
+    assert seen.endswith(f"does not tell {what}, so that it is only assumed to be as it starts")
+    assert helps in doubts[CaveatKind.BASELINE_ASSUMED].helps
+
+
+def test_without_debugfs_the_lock_of_the_memory_is_a_short_doubt(tmp_path: Path) -> None:
+    device = _board(tmp_path)
+    shutil.rmtree(tmp_path / "board/sys/kernel/debug")
+    doubt = _doubts(device)[CaveatKind.BASELINE_ASSUMED]
+    assert "does not tell whether its memory clock is locked" in doubt.seen
+    assert doubt.helps == "Run as root, with debugfs mounted."
+    # Where a pin is seen there is nothing to assume.
+    pinned = _board(tmp_path, PINNED)
+    shutil.rmtree(tmp_path / "board/sys/kernel/debug")
+    assert set(_doubts(pinned)) == {CaveatKind.BASELINE_PINNED}
 
 
 def test_jetson_clocks_is_undone_by_its_own_means(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from joulewise.cli.render import percent, print_caveats, print_line, say, signed
 from joulewise.domain.finetuning import ClockCost
 from joulewise.domain.plan import Status
 from joulewise.report.ucurve import CurveCharacter, clocks_text
+from joulewise.report.ucurve_table import NOT_SHOWN, energy_with_error
 from joulewise.workflow.finetune_reporting import CurveReport
 
-_COLUMNS = ("job", "best MHz", "saving", "time", "vs pinned max", "within 2 %, MHz")
+_COLUMNS = ("job", "best MHz", "saving", "time", "vs highest", "within 2 %, MHz")
 
 
 def sweep_outcome(report: CurveReport, out: Path | None, page: Path | None) -> Outcome:
@@ -25,7 +26,7 @@ def sweep_outcome(report: CurveReport, out: Path | None, page: Path | None) -> O
         status=Status.FEASIBLE,
         render=lambda console: render(console, report, out, page),
         slowdown_ratio=first.slowdown_ratio if is_alone else None,
-        saving_ratio=first.saving_ratio if is_alone else None,
+        saving_ratio=first.told_saving_ratio if is_alone else None,
         energy_j=first.best.energy_j if is_alone else None,
         time_s=first.best.time_s if is_alone else None,
         caveats=report.caveats,
@@ -43,6 +44,8 @@ def sweep_outcome(report: CurveReport, out: Path | None, page: Path | None) -> O
 def render(console: Console, report: CurveReport, out: Path | None, page: Path | None) -> None:
     """One table, the doubts, one sentence, and where the files are."""
     console.print(table(None, _COLUMNS, _rows(report.characters), copied_count=1))
+    for one in report.characters:
+        print_line(console, _unshown(one))
     print_caveats(console, report.caveats)
     say(console, f"{_origin(report)} {report.sentence}")
     print_line(console, None if out is None else f"Curves: {out}")
@@ -59,17 +62,28 @@ def _origin(report: CurveReport) -> str:
 
 def _rows(characters: Sequence[CurveCharacter]) -> Iterator[tuple[str, ...]]:
     for one in characters:
-        saving = percent(one.saving_ratio)
-        if one.saving_error_ratio is not None:
-            saving += f" ± {100 * one.saving_error_ratio:.1f}"
         yield (
             one.curve.job,
             str(one.best.sm_clock_mhz),
-            saving,
+            _saving(one.told_saving_ratio, one.saving_error_ratio),
             signed_percent(one.slowdown_ratio - 1, 1),
-            percent(one.pinned_saving_ratio),
+            "" if one.best is one.highest else _saving(one.told_highest_saving_ratio, None),
             clocks_text(one.near_mhz, one.curve.sm_clocks_mhz),
         )
+
+
+def _saving(told: float | None, error_ratio: float | None) -> str:
+    if told is None:
+        return NOT_SHOWN
+    return percent(told) + ("" if error_ratio is None else f" ± {100 * error_ratio:.1f}")
+
+
+def _unshown(one: CurveCharacter) -> str | None:
+    """What was measured of a job whose saving is not shown."""
+    if one.told_saving_ratio is not None:
+        return None
+    best, base = energy_with_error(one.best), energy_with_error(one.curve.baseline)
+    return f"{one.curve.job}: {best} at {one.best.sm_clock_mhz} MHz, {base} under the governor"
 
 
 def _document(one: CurveCharacter) -> dict[str, object]:
@@ -77,13 +91,15 @@ def _document(one: CurveCharacter) -> dict[str, object]:
     return {
         "job": curve.job,
         "best_sm_clock_mhz": one.best.sm_clock_mhz,
-        "saving_ratio": one.saving_ratio,
+        "saving_ratio": one.told_saving_ratio,
         "saving_error_ratio": one.saving_error_ratio,
         "is_saving_shown": one.is_saving_shown,
         "slowdown_ratio": one.slowdown_ratio,
-        "pinned_sm_clock_mhz": one.pinned.sm_clock_mhz,
-        "pinned_saving_ratio": one.pinned_saving_ratio,
-        "pinned_slowdown_ratio": one.pinned_slowdown_ratio,
+        "highest_sm_clock_mhz": one.highest.sm_clock_mhz,
+        "highest_saving_ratio": one.told_highest_saving_ratio,
+        "highest_saving_error_ratio": one.highest_saving_error_ratio,
+        "is_highest_saving_shown": one.is_highest_saving_shown,
+        "highest_slowdown_ratio": one.highest_slowdown_ratio,
         "near_ratio": one.near_ratio,
         "band_mhz": one.band_mhz,
         "near_mhz": one.near_mhz,

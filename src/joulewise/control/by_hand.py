@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 
-from joulewise.control.found_settings import compared
+from joulewise.control.found_settings import command_of, compared
 from joulewise.domain.points import KNOBS, FoundSetting, Touched
 
 BOARD_UUID_START = "GPU-jetson-"
@@ -78,10 +78,10 @@ def commands_of(settings: Sequence[FoundSetting]) -> Iterator[str]:
         least, most = path.with_name(_LEAST), path.with_name(_MOST)
         is_pair = path.name in {_LEAST, _MOST} and least in texts and most in texts
         if not is_pair:
-            yield f"echo {text} > {path}"
+            yield command_of(path, text)
         elif path.name == _MOST:
             yield from (
-                f"echo 0 > {least}",
-                f"echo {text} > {most}",
-                f"echo {texts[least]} > {least}",
+                command_of(least, "0"),
+                command_of(most, text),
+                command_of(least, texts[least]),
             )

@@ -14,12 +14,12 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from joulewise.control.found_settings import found_before
+from joulewise.control.found_settings import found_now
+from joulewise.control.giving_back import check_given_back
 from joulewise.control.guard_port import Guard
 from joulewise.control.holder import mark_of
 from joulewise.control.journal import (
     JournalEntry,
-    check_given_back,
     delete_journal,
     knobs_of,
     refuse_too_many,
@@ -119,8 +119,8 @@ class GpuLease:
         Clock locks that others left are dropped once the first point is taken.
 
         Raises:
-            DeviceError: the lease is over, somebody else has the GPU by now, or no guard can be
-                had; NotPermitted, NotSupported
+            DeviceError: the lease is over, somebody else has the GPU by now, no guard can be had,
+                or the GPU could not be put back as it is found; NotPermitted, NotSupported
                 or DeviceLost come from the device.
             InputError: the journal cannot be written; the device was not asked.
             BusyError: more power limits than a journal may name; the device was not asked.
@@ -264,7 +264,7 @@ class GpuLease:
         known, knobs = self._touched, knobs_of(point)
         found, asked_w = known.found, known.asked_limits_w or ()
         if knobs - known.knobs and isinstance(self._gpu, ReadBackGpu):
-            found = found_before(found, self._gpu.knob_state(), known.knobs)
+            found = found_now(self._gpu, found, known.knobs, knobs)
         if point.power_limit_w is not None:
             # Given back to the driver, it may have been set by somebody else since.
             now = None if self._is_limit_ours else self._gpu.knob_state()

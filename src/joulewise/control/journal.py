@@ -15,19 +15,19 @@ import json
 import math
 import os
 import stat
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from joulewise.control.by_hand import commands_for, knob_words, left_open_by
-from joulewise.control.found_settings import check_settings, settings_of
+from joulewise.control.found_settings import settings_of
+from joulewise.control.giving_back import put_back
 from joulewise.control.holder import is_marked_alive
 from joulewise.control.state import unusable
 from joulewise.domain.errors import BusyError, DeviceError
 from joulewise.domain.points import (
     CLOCK_KNOBS,
     KNOBS,
-    FoundSetting,
     KnobState,
     OperatingPoint,
     Touched,
@@ -39,8 +39,6 @@ SCHEMA_VERSION = 1
 DAMAGED_SUFFIX = ".damaged"
 """Of a journal that could not be read, until somebody has been told of it."""
 _TOLD_SUFFIX = ".told"
-# Boards may round a power limit to whole watts.
-_SAME_LIMIT_W = 0.5
 # What a journal that nobody can read may mean. Without the limit found there is none to put back.
 _ALL_CLOCKS = Touched(knobs=frozenset(CLOCK_KNOBS))
 _LARGEST_BYTES = 1 << 20
@@ -258,30 +256,6 @@ def _free_name(path: Path) -> Path:
     return next((one for one in (first, *others) if not os.path.lexists(one)), first)
 
 
-def check_given_back(gpu: Gpu, left: Touched, ours: Sequence[FoundSetting] | None = None) -> None:
-    """See that the device answers, and that nothing is left that was asked for.
-
-    Where clock locks cannot be read back, an accepted reset from a device that answers afterwards
-    is all that can be known of them without load; where they are files, these read as found, but
-    for what somebody else has set since (`ours` tells that, see `check_settings`). A limit that
-    was never asked for is somebody else's, and stays. Raises DeviceError.
-    """
-    gpu.sample()
-    if left.found is not None and left.found.settings:
-        check_settings(gpu, left.found, left.knobs, ours)
-    found_w = None if left.found is None else left.found.power_limit_w
-    if "power_limit_w" not in left.knobs or found_w is None:
-        return
-    left_w = gpu.knob_state().power_limit_w
-    if left_w is not None and (left_w > found_w - _SAME_LIMIT_W or not _is_asked(left_w, left)):
-        return
-    now = "cannot be read" if left_w is None else f"is {left_w:g} W"
-    raise DeviceError(
-        f"the power limit of {gpu.identity.name} {now}, and it was {found_w:g} W before",
-        hint=f"Set it by hand: nvidia-smi -pl {found_w:g}.",
-    )
-
-
 def still_set(entry: JournalEntry | None, path: Path) -> str:
     """What may still be set as a journal says, which file that is, and what to type.
 
@@ -301,18 +275,15 @@ def still_set(entry: JournalEntry | None, path: Path) -> str:
     )
 
 
-def _is_asked(limit_w: float, left: Touched) -> bool:
-    asked_w = left.asked_limits_w
-    return asked_w is None or any(abs(limit_w - one_w) <= _SAME_LIMIT_W for one_w in asked_w)
-
-
 def replay(path: Path, gpu: Gpu) -> bool:
     """Undo what a dead holder left behind; whether there was a journal of one.
 
-    Only under the GPU's lock. A journal that nobody can read is kept as `damaged_journal`.
+    Only under the GPU's lock. A journal that nobody can read, or that tells of what the device
+    never takes, is kept as `damaged_journal`.
 
     Raises:
-        DeviceError: the device refused; the journal stays, for the next try.
+        DeviceError: the device refused, or the journal is of another board under this one's name;
+            it stays, for the next try.
     """
     if not is_left(path):
         return False
@@ -320,17 +291,16 @@ def replay(path: Path, gpu: Gpu) -> bool:
     if entry is not None and entry.uuid != gpu.identity.uuid:
         # Somebody copied or renamed it: what it says is no matter of this GPU.
         entry = None
-    left = _ALL_CLOCKS if entry is None else entry.left
+    left, is_believed = (_ALL_CLOCKS, False) if entry is None else (entry.left, True)
     try:
         if left.knobs:
-            gpu.reset(left)
-            check_given_back(gpu, left)
+            is_believed = put_back(gpu, left) and is_believed
     except DeviceError as error:
         holder = "an earlier process" if entry is None else entry.holder
         error.add_note(f"{gpu.identity.name} was left with clocks set by {holder} ({path}).")
         error.add_note(still_set(entry, path))
         raise
-    if entry is None and not gpu.identity.is_in_process:
+    if not is_believed and not gpu.identity.is_in_process:
         with contextlib.suppress(OSError):
             path.replace(_free_name(path))
     delete_journal(path)
@@ -394,4 +364,6 @@ def _what_is_wrong(kept: Path) -> str:
         version = json.loads(_content(kept))["schema_version"]
         if type(version) is int and version > SCHEMA_VERSION:
             return "A journal of what was set is of a newer joulewise"
+    if _read_one(kept) is not None:
+        return "A journal of what was set told of another GPU, or of what this one never takes"
     return "A journal of what was set could not be read"

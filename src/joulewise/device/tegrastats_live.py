@@ -2,7 +2,9 @@
 
 One that was never stopped went on writing over the logs of all later runs (jetson_dvfs, TX2).
 Its output is a pipe that this process alone reads: where this process is gone, killed or not,
-tegrastats ends at its next line.
+tegrastats ends at its next line. One that ignores SIGPIPE would not: Linux could end it with its
+parent (PR_SET_PDEATHSIG), but means by that the thread that started it, and so would end it with
+any worker thread; and asking for it between fork and exec is not safe where threads run.
 """
 
 from __future__ import annotations

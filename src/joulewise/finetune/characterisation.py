@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from joulewise.domain.finetuning import ClockCost, ClockCurve
-from joulewise.report.ucurve import CurveCharacter, CurveEdge
+from joulewise.report.ucurve import STD_ERROR_COUNT, CurveCharacter, CurveEdge
 
 NEAR_RATIO = 0.02
 """Near the optimum a curve is flat: within 2 % of the least energy clocks are as good as equal.
@@ -14,7 +14,6 @@ NEAR_RATIO = 0.02
 On the published curves of DeBERTa-v2-xlarge that band is 510 to 714 MHz (QNLI) and 612 to 816 MHz
 (SST-2), github.com/esainulab/slmdvfs; a label of one clock makes hits and misses of it.
 """
-_STD_ERROR_COUNT = 2.0
 
 
 def characterise(curve: ClockCurve, *, near_ratio: float = NEAR_RATIO) -> CurveCharacter:
@@ -29,21 +28,23 @@ def characterise(curve: ClockCurve, *, near_ratio: float = NEAR_RATIO) -> CurveC
     """
     if not near_ratio >= 0:
         raise ValueError(f"near_ratio must not be negative, got {near_ratio}")
-    costs, best, base, pinned = curve.costs, curve.best, curve.baseline, curve.costs[-1]
+    costs, best, base, highest = curve.costs, curve.best, curve.baseline, curve.costs[-1]
     place = costs.index(best)
     limit_j = best.energy_j * (1.0 + near_ratio)
     is_near = [cost.energy_j <= limit_j for cost in costs]
     first, last = _run_around(is_near, place)
     saving_ratio = 1.0 - best.energy_j / base.energy_j
     error_ratio = _error_of_ratio(best, base)
+    highest_saving_ratio = 1.0 - best.energy_j / highest.energy_j
+    highest_error_ratio = _error_of_ratio(best, highest)
     return CurveCharacter(
         curve=curve,
         best=best,
-        pinned=pinned,
+        highest=highest,
         saving_ratio=saving_ratio,
         slowdown_ratio=best.time_s / base.time_s,
-        pinned_saving_ratio=1.0 - best.energy_j / pinned.energy_j,
-        pinned_slowdown_ratio=best.time_s / pinned.time_s,
+        highest_saving_ratio=highest_saving_ratio,
+        highest_slowdown_ratio=best.time_s / highest.time_s,
         near_ratio=near_ratio,
         band_mhz=curve.sm_clocks_mhz[first : last + 1],
         near_mhz=tuple(
@@ -53,9 +54,9 @@ def characterise(curve: ClockCurve, *, near_ratio: float = NEAR_RATIO) -> CurveC
         baseline_power_w=base.energy_j / base.time_s,
         alike_mhz=_alike(curve, best),
         saving_error_ratio=error_ratio,
-        is_saving_shown=None
-        if error_ratio is None
-        else saving_ratio > _STD_ERROR_COUNT * error_ratio,
+        is_saving_shown=_is_shown(saving_ratio, error_ratio),
+        highest_saving_error_ratio=highest_error_ratio,
+        is_highest_saving_shown=_is_shown(highest_saving_ratio, highest_error_ratio),
         edge=_edge(place, len(costs)),
     )
 
@@ -89,13 +90,22 @@ def _alike(curve: ClockCurve, best: ClockCost) -> tuple[int, ...] | None:
         if cost is best or cost.energy_error_j is None:
             continue
         error_j = math.hypot(best_error_j, cost.energy_error_j)
-        if cost.energy_j - best.energy_j <= _STD_ERROR_COUNT * error_j:
+        if cost.energy_j - best.energy_j <= STD_ERROR_COUNT * error_j:
             alike.append(clock)
     return tuple(alike)
 
 
+def _is_shown(saving_ratio: float, error_ratio: float | None) -> bool | None:
+    return None if error_ratio is None else saving_ratio > STD_ERROR_COUNT * error_ratio
+
+
 def _error_of_ratio(cost: ClockCost, base: ClockCost) -> float | None:
-    """Standard error of the ratio of two independent energies, to first order."""
+    """Standard error of the ratio of two independent energies, to first order.
+
+    That of an energy to itself is exactly 1.
+    """
+    if cost is base:
+        return 0.0
     if cost.energy_error_j is None or base.energy_error_j is None:
         return None
     own_ratio = cost.energy_error_j / cost.energy_j

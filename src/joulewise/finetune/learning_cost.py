@@ -51,7 +51,7 @@ class LiveSettings:
 
     `probe_clocks_mhz` are tried out; none: the advice is taken as it is. `step_count` is the
     length of the job where it is known. `max_slowdown_ratio` is the budget (0.006: 0.6 % more
-    time), `None` for none.
+    time), `None` for none. `top_mhz` is the highest clock that the device lists.
     """
 
     probe_clocks_mhz: tuple[int, ...] = ()
@@ -60,12 +60,13 @@ class LiveSettings:
     step_count: int | None = None
     block_step_count: int = BLOCK_STEP_COUNT
     check_every_s: float = CHECK_EVERY_S
+    top_mhz: int | None = None
 
     @property
     def probe_settings(self) -> tuple[int | None, ...]:
         """Blocks that probing takes: the governor's last, where time is kept to a budget."""
-        baseline = () if self.max_slowdown_ratio is None else (None,)
-        return (*self.probe_clocks_mhz, *baseline)
+        has_baseline = self.probe_clocks_mhz and self.max_slowdown_ratio is not None
+        return (*self.probe_clocks_mhz, *((None,) if has_baseline else ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,7 @@ def learning_cost(
     settings: LiveSettings,
     *,
     chosen_mhz: int | None,
-    sensor: SensorTiming = SensorTiming(),  # noqa: B008 - frozen
+    sensor: SensorTiming = SensorTiming(),
 ) -> LearningCost:
     """Whether a job is probed, how often it is checked, and the steps that both take.
 
@@ -135,48 +136,68 @@ def learning_cost(
     left = None if step_count is None else max(0, step_count - WARM_UP_STEP_COUNT)
     probe_blocks = tuple(
         block_steps(clock, step_time_s(clock), settings, sensor)
-        for clock in (settings.probe_settings if settings.probe_clocks_mhz else ())
+        for clock in settings.probe_settings
     )
-    if not probing_pays(_sum(probe_blocks), left):
-        probe_blocks = ()
-    if left is not None:
-        left -= _sum(probe_blocks)
-    if chosen_mhz is None:
-        return LearningCost(probe_blocks=probe_blocks, pair_count=0, pair_blocks=())
-    pair = tuple(
-        block_steps(clock, step_time_s(clock), settings, sensor) for clock in (None, chosen_mhz)
-    )
-    pair_count = affordable_pair_count(_sum(pair), settings, left)
+    probing_count = _sum(probe_blocks)
+    most_count = None if left is None else int(LEARNING_RATIO * left)
+    if most_count is not None and probing_count > most_count:
+        probe_blocks, probing_count = (), 0
+    pair_blocks: tuple[BlockSteps, ...] = ()
+    if chosen_mhz is not None:
+        pair_blocks = look_blocks(
+            chosen_mhz,
+            step_time_s,
+            settings,
+            sensor,
+            None if left is None else int(VERIFYING_RATIO * (left - probing_count)),
+        )
     return LearningCost(
-        probe_blocks=probe_blocks, pair_count=pair_count, pair_blocks=pair * pair_count
+        probe_blocks=probe_blocks, pair_count=len(pair_blocks) // 2, pair_blocks=pair_blocks
     )
+
+
+def look_blocks(
+    chosen_mhz: int,
+    step_time_s: StepTimeOf,
+    settings: LiveSettings,
+    sensor: SensorTiming,
+    most_count: int | None,
+) -> tuple[BlockSteps, ...]:
+    """Blocks of as many pairs as are asked for, or fit into so many steps; none: too few fit.
+
+    Neighbouring pairs share the clock of their neighbouring blocks, where nothing has to settle.
+    """
+    blocks: list[BlockSteps] = []
+    last_mhz: int | None = chosen_mhz
+    for number in range(settings.pair_count):
+        pair = []
+        for clock in (None, chosen_mhz)[:: -1 if number % 2 else 1]:
+            is_settled = clock == last_mhz
+            time_s = step_time_s(clock)
+            pair.append(block_steps(clock, time_s, settings, sensor, is_settled=is_settled))
+            last_mhz = clock
+        if most_count is not None and _sum((*blocks, *pair)) > most_count:
+            break
+        blocks.extend(pair)
+    return tuple(blocks) if len(blocks) >= 2 * FEWEST_PAIR_COUNT else ()
 
 
 def block_steps(
-    sm_clock_mhz: int | None, step_time_s: float, settings: LiveSettings, sensor: SensorTiming
+    sm_clock_mhz: int | None,
+    step_time_s: float,
+    settings: LiveSettings,
+    sensor: SensorTiming,
+    *,
+    is_settled: bool = False,
 ) -> BlockSteps:
     """Steps of one block: dropped ones until its clock is seen, then measured ones."""
-    # Steps that end before the next look have run at the old clock, too.
-    unseen_s = LOOK_S + sensor.shown_within_s
-    dropped_count = SETTLE_STEP_COUNT + 1 + math.ceil(unseen_s / step_time_s)
     needed_count = math.ceil(least_block_s(sensor.period_s) / step_time_s)
-    measured_count = max(settings.block_step_count, needed_count)
-    return BlockSteps(sm_clock_mhz=sm_clock_mhz, step_count=dropped_count + measured_count)
-
-
-def probing_pays(probing_count: int, left_count: int | None) -> bool:
-    """Whether so many steps are a small share of those that are left; `None`: not known."""
-    return left_count is None or probing_count <= LEARNING_RATIO * left_count
-
-
-def affordable_pair_count(
-    steps_per_pair: int, settings: LiveSettings, left_count: int | None
-) -> int:
-    """Pairs that are run: as many as asked for, or as a short job has room for; else none."""
-    if left_count is None:
-        return settings.pair_count
-    fitting = min(settings.pair_count, int(VERIFYING_RATIO * left_count / steps_per_pair))
-    return fitting if fitting >= FEWEST_PAIR_COUNT else 0
+    step_count = max(settings.block_step_count, needed_count)
+    if not is_settled:
+        # Steps that end before the next look have run at the old clock, too.
+        unseen_s = LOOK_S + sensor.shown_within_s
+        step_count += SETTLE_STEP_COUNT + 1 + math.ceil(unseen_s / step_time_s)
+    return BlockSteps(sm_clock_mhz=sm_clock_mhz, step_count=step_count)
 
 
 def _sum(blocks: Iterable[BlockSteps]) -> int:

@@ -12,15 +12,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import JoulewiseError
 from joulewise.domain.finetuning import ClockChoice, ClockCost
 from joulewise.domain.plan import Interval
+from joulewise.finetune.accounting import ASSUMED_PERIOD_S, least_block_s
+from joulewise.finetune.learning_cost import (
+    CHECK_RATIO,
+    DEFAULT_PAIR_COUNT,
+    FEWEST_PAIR_COUNT,
+    LEARNING_RATIO,
+    VERIFYING_RATIO,
+    WARM_UP_STEP_COUNT,
+    LiveSettings,
+    block_steps,
+    look_blocks,
+)
 from joulewise.finetune.live_schedule import (
-    BLOCK_STEP_COUNT,
-    SETTLE_STEP_COUNT,
+    BlockTooLong,
     Purpose,
     Schedule,
     StepScheduler,
@@ -28,19 +41,16 @@ from joulewise.finetune.live_schedule import (
 )
 from joulewise.measure.statistics import log_ratio_interval
 
-DEFAULT_PAIR_COUNT = 6
-"""The fewest of which an interval is resampled (measure/statistics.py)."""
-FEWEST_PAIR_COUNT = 3
-"""Fewer pairs show nothing: Student's t interval of two is six times as wide (assumed)."""
-LEARNING_RATIO = 0.1
-"""Probing pays in a job of ten times as many steps (assumed)."""
-VERIFYING_RATIO = 0.25
-"""Checking takes no more of what is left of a job: half of it at the governor's clock (assumed)."""
-CHECK_RATIO = 0.02
-"""Most steps that fresh checks may take, of those since the last one."""
-CHECK_EVERY_S = 600.0
-WARM_UP_STEP_COUNT = 5
-"""First steps of a job, which compile, allocate and fill caches (assumed)."""
+__all__ = [
+    "CHECK_RATIO",
+    "DEFAULT_PAIR_COUNT",
+    "FEWEST_PAIR_COUNT",
+    "LiveGovernor",
+    "LiveSettings",
+    "Outcome",
+    "PairedSaving",
+    "paired_saving",
+]
 
 Chooser = Callable[[Sequence[ClockCost], ClockCost | None], ClockChoice]
 """Picks a clock from blocks at several clocks, and one at the governor's where there is one."""
@@ -67,23 +77,6 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveSettings:
-    """How a job is steered.
-
-    `probe_clocks_mhz` are tried out; none: the advice is taken as it is. `step_count` is the
-    length of the job where it is known. `max_slowdown_ratio` is the budget (0.006: 0.6 % more
-    time), `None` for none.
-    """
-
-    probe_clocks_mhz: tuple[int, ...] = ()
-    pair_count: int = DEFAULT_PAIR_COUNT
-    max_slowdown_ratio: float | None = None
-    step_count: int | None = None
-    block_step_count: int = BLOCK_STEP_COUNT
-    check_every_s: float = CHECK_EVERY_S
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PairedSaving:
     """What pairs of blocks say: ratios chosen over governor, of time and energy per step."""
 
@@ -95,7 +88,13 @@ class PairedSaving:
 
     @property
     def is_shown(self) -> bool:
-        """Whether it saves, with 95 % confidence."""
+        """Whether the 95 % interval says that it saves.
+
+        What saves nothing is shown so by one look in forty: the other half of what the interval
+        misses lies on its far side. By at least one of two looks at the same pairs, and more of
+        them, it is shown by no more than one in twenty (Bonferroni 1936), so that a claim after
+        two looks keeps its 95 %.
+        """
         return self.energy_interval.high_ratio < 1.0
 
     def is_within(self, max_slowdown_ratio: float | None) -> bool:
@@ -118,6 +117,8 @@ class LiveGovernor:
         self.advice = advice
         self._choose = choose
         self._pairs: list[tuple[ClockCost, ClockCost]] = []
+        self._known: list[ClockCost] = []
+        self._until_count: int | None = None
         self._is_choice_first = False
         self.scheduler = StepScheduler(self._life())
 
@@ -130,17 +131,17 @@ class LiveGovernor:
         self.scheduler.end()
 
     def _life(self) -> Schedule:
-        advised = self.advice.sm_clock_mhz
-        yield Wish(
-            sm_clock_mhz=advised,
+        # So long that the power sensor may be seen to move, and the program has said how many
+        # steps it takes.
+        warm = yield Wish(
+            sm_clock_mhz=self.advice.sm_clock_mhz,
             purpose=Purpose.WARM_UP,
             step_count=WARM_UP_STEP_COUNT,
-            least_s=0.0,
+            least_s=least_block_s(ASSUMED_PERIOD_S),
         )
+        self._known.append(warm)
         self.outcome = Outcome.ADVICE
-        if self.settings.probe_clocks_mhz and self._pays(self._probing_count):
-            self.outcome = Outcome.UNFINISHED
-            yield from self._probe()
+        yield from self._probe()
         if self.choice.sm_clock_mhz is None:
             self.outcome = Outcome.GOVERNOR
             return
@@ -148,31 +149,50 @@ class LiveGovernor:
 
     def _probe(self) -> Schedule:
         """Blocks at each clock; and one of the governor's, where time is to be kept to a budget."""
-        count = self.settings.block_step_count
-        costs = []
-        for clock_mhz in self.settings.probe_clocks_mhz:
-            wish = Wish(sm_clock_mhz=clock_mhz, purpose=Purpose.PROBE, step_count=count)
-            costs.append((yield wish))
-        baseline = None
-        if self.settings.max_slowdown_ratio is not None:
-            wish = Wish(sm_clock_mhz=None, purpose=Purpose.PROBE, step_count=count)
-            baseline = yield wish
-        self.probed = (*costs, *(() if baseline is None else (baseline,)))
+        rest = list(self.settings.probe_settings)
+        self._may_take(LEARNING_RATIO)
+        if not rest or not self._has_room(rest):
+            return
+        self.outcome = Outcome.UNFINISHED
+        with suppress(BlockTooLong):
+            while rest and self._has_room(rest):
+                cost = yield self._wish(rest.pop(0), Purpose.PROBE)
+                self.probed = (*self.probed, cost)
+                self._known.append(cost)
+        if len(self.probed) < len(self.settings.probe_settings):
+            self.outcome = Outcome.ADVICE
+            self._keep_advice("blocks of steps took more of the job than it has room for")
+        else:
+            self._choose_from(self.probed)
+
+    def _choose_from(self, costs: Sequence[ClockCost]) -> None:
+        baseline = next((one for one in costs if one.sm_clock_mhz is None), None)
         try:
-            self.choice = self._choose(costs, baseline)
-        except JoulewiseError:
-            # Three blocks that say nothing leave the advice as it was.
-            self.choice = self.advice
+            self.choice = self._choose(
+                [one for one in costs if one.sm_clock_mhz is not None], baseline
+            )
+        except JoulewiseError as error:
+            self._keep_advice(str(error))
+
+    def _keep_advice(self, why: str) -> None:
+        """Blocks that say nothing leave the advice as it was, and that is told."""
+        doubt = Caveat(
+            kind=CaveatKind.EXTRAPOLATED,
+            seen=f"probing came to nothing, so the advice was kept as it was: {why}",
+            advice="Run more steps, or give a config and a policy to advise by.",
+        )
+        self.choice = replace(self.advice, caveats=(doubt, *self.advice.caveats))
 
     def _verify_and_hold(self, chosen_mhz: int) -> Schedule:
-        pair_count = self._affordable_pair_count()
-        if pair_count < FEWEST_PAIR_COUNT:
+        self._may_take(VERIFYING_RATIO)
+        saving = yield from self._look_at(chosen_mhz)
+        if saving is not None and not self._is_good(saving):
+            saving = (yield from self._look_at(chosen_mhz)) or saving
+        if saving is None:
             self.outcome = Outcome.ADVICE
             yield from self._hold(chosen_mhz)
-        self.outcome = Outcome.UNFINISHED
-        saving = yield from self._verify(chosen_mhz, pair_count)
-        if not (saving.is_shown and saving.is_within(self.settings.max_slowdown_ratio)):
-            saving = yield from self._verify(chosen_mhz, pair_count)
+            return
+        self._until_count = None
         while self._judge(saving):
             yield Wish(
                 sm_clock_mhz=chosen_mhz,
@@ -180,30 +200,53 @@ class LiveGovernor:
                 step_count=math.ceil(self._steps_per_pair / CHECK_RATIO),
                 least_s=self.settings.check_every_s,
             )
-            saving = yield from self._verify(chosen_mhz, 1, Purpose.CHECK)
+            yield from self._pair(chosen_mhz, Purpose.CHECK)
+            saving = self._sum_up()
+
+    def _look_at(self, chosen_mhz: int) -> Generator[Wish, ClockCost, PairedSaving | None]:
+        """So many more pairs as are asked for or have room; `None`: too few have."""
+        sensor, most_count = self.scheduler.sensor, self._room_count
+        blocks = look_blocks(chosen_mhz, self._step_time_s, self.settings, sensor, most_count)
+        if blocks:
+            self.outcome = Outcome.UNFINISHED
+        # Should steps take longer than was thought, pairs that are whole are kept.
+        with suppress(BlockTooLong):
+            for _ in range(len(blocks) // 2):
+                yield from self._pair(chosen_mhz, Purpose.VERIFY)
+        return self._sum_up() if blocks and len(self._pairs) >= FEWEST_PAIR_COUNT else None
+
+    def _pair(self, chosen_mhz: int, purpose: Purpose) -> Schedule:
+        """One more pair; the first of it takes turns, so that neighbours share their clock."""
+        order = (None, chosen_mhz)[:: -1 if self._is_choice_first else 1]
+        costs = {}
+        for clock_mhz in order:
+            costs[clock_mhz] = yield self._wish(clock_mhz, purpose)
+        self._is_choice_first = not self._is_choice_first
+        self._known.extend(costs.values())
+        self._pairs.append((costs[None], costs[chosen_mhz]))
+
+    def _wish(self, clock_mhz: int | None, purpose: Purpose) -> Wish:
+        """Of one block. Raises BlockTooLong where the job has no room for even a step of it."""
+        if self._room_count == 0:
+            raise BlockTooLong("the job has no room for one more block of steps")
+        return Wish(
+            sm_clock_mhz=clock_mhz,
+            purpose=purpose,
+            step_count=self.settings.block_step_count,
+            most_step_count=self._room_count,
+        )
 
     def _hold(self, clock_mhz: int) -> Schedule:
         while True:
             yield Wish(sm_clock_mhz=clock_mhz, purpose=Purpose.RUN, step_count=1 << 30)
 
-    def _verify(
-        self, chosen_mhz: int, pair_count: int, purpose: Purpose = Purpose.VERIFY
-    ) -> Generator[Wish, ClockCost, PairedSaving]:
-        """So many more pairs, the first of which takes turns: neighbours share their clock."""
-        for _ in range(pair_count):
-            order = (None, chosen_mhz)[:: -1 if self._is_choice_first else 1]
-            self._is_choice_first = not self._is_choice_first
-            costs = {}
-            for clock_mhz in order:
-                costs[clock_mhz] = yield Wish(
-                    sm_clock_mhz=clock_mhz,
-                    purpose=purpose,
-                    step_count=self.settings.block_step_count,
-                )
-            self._pairs.append((costs[None], costs[chosen_mhz]))
+    def _sum_up(self) -> PairedSaving:
         # A job may change on the way: old pairs tell of what it was.
         self.saving = paired_saving(self._pairs[-2 * self.settings.pair_count :])
         return self.saving
+
+    def _is_good(self, saving: PairedSaving) -> bool:
+        return saving.is_shown and saving.is_within(self.settings.max_slowdown_ratio)
 
     def _judge(self, saving: PairedSaving) -> bool:
         """Whether the choice is held on."""
@@ -227,36 +270,42 @@ class LiveGovernor:
         taken_count = counts.get(Purpose.VERIFY, 0) + counts.get(Purpose.CHECK, 0)
         return taken_count / len(self._pairs)
 
-    @property
-    def _probing_count(self) -> int:
-        """Steps that probing takes."""
-        has_baseline = self.settings.max_slowdown_ratio is not None
-        block_count = len(self.settings.probe_clocks_mhz) + has_baseline
-        return block_count * (self._block_count + SETTLE_STEP_COUNT + 1)
-
-    @property
-    def _block_count(self) -> int:
-        """Steps of a block; of short steps more, for the power sensor to see them."""
-        longest = max((cost.step_count or 0 for cost in self.probed), default=0)
-        return max(self.settings.block_step_count, longest)
-
-    def _pays(self, step_count: int) -> bool:
-        """Whether so many steps of learning are a small share of what is left of the job."""
-        return self._left_count is None or step_count <= LEARNING_RATIO * self._left_count
-
-    @property
-    def _left_count(self) -> int | None:
+    def _may_take(self, ratio: float) -> None:
+        """From now on learning may take so large a share of what is left of the job."""
+        taken_count = self.scheduler.taken.all_steps.step_count
         if self.step_count is None:
-            return None
-        return max(0, self.step_count - self.scheduler.taken.all_steps.step_count)
+            self._until_count = None
+        else:
+            left_count = max(0, self.step_count - taken_count)
+            self._until_count = taken_count + int(ratio * left_count)
 
-    def _affordable_pair_count(self) -> int:
-        """Pairs that are run: as many as asked for, or as a short job has room for."""
-        pair_count, left_count = self.settings.pair_count, self._left_count
-        if left_count is None:
-            return pair_count
-        per_pair = 2 * self._block_count + SETTLE_STEP_COUNT + 1
-        return min(pair_count, int(VERIFYING_RATIO * left_count / per_pair))
+    @property
+    def _room_count(self) -> int | None:
+        """Steps that learning may still take; `None`: as many as it wants."""
+        if self._until_count is None:
+            return None
+        return max(0, self._until_count - self.scheduler.taken.all_steps.step_count)
+
+    def _has_room(self, settings: Sequence[int | None]) -> bool:
+        """Whether blocks at all of these still have room, as far as is known by now."""
+        sensor, room_count = self.scheduler.sensor, self._room_count
+        blocks = (
+            block_steps(clock, self._step_time_s(clock), self.settings, sensor)
+            for clock in settings
+        )
+        return room_count is None or sum(one.step_count for one in blocks) <= room_count
+
+    def _step_time_s(self, clock_mhz: int | None) -> float:
+        """The least that a step may take at a clock, by what was seen of others.
+
+        Time falls at most as the clock rises; a governor may take the highest.
+        """
+        top_mhz = self.settings.top_mhz or max((*self.settings.probe_clocks_mhz, 0))
+        at_mhz = clock_mhz or top_mhz
+        return max(
+            one.time_s * min(1.0, (one.sm_clock_mhz or top_mhz or 1) / (at_mhz or 1))
+            for one in self._known
+        )
 
 
 def paired_saving(pairs: Sequence[tuple[ClockCost, ClockCost]]) -> PairedSaving:

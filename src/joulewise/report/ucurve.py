@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +11,8 @@ from joulewise.domain.caveats import Caveat, CaveatKind, by_gravity
 from joulewise.domain.finetuning import ClockCost, ClockCurve
 from joulewise.report.wording import change, counted, percent
 
+STD_ERROR_COUNT = 2.0
+"""A difference within so many of its standard errors is not told as one."""
 _MOST_JOBS_NAMED = 3
 
 
@@ -25,20 +28,21 @@ class CurveCharacter:
     """One curve, and what follows from it.
 
     `best` is the clock of least energy per step. `saving_ratio` and `slowdown_ratio` are its
-    against the governor, `pinned_saving_ratio` and `pinned_slowdown_ratio` against `pinned`, the
-    highest clock that was measured. `band_mhz` are the clocks around the best one whose energy
-    is within `near_ratio` of its without a gap, `near_mhz` all clocks that are that near.
-    `alike_mhz` are other clocks whose energy cannot be told from the best one's at two standard
-    errors; `None`: no errors are known. `powers_w` has the mean power at every clock.
+    against the governor, `highest_saving_ratio` and `highest_slowdown_ratio` against `highest`,
+    the highest clock that was measured; a curve does not say whether the device has a higher one.
+    What people are told of a saving is `told_saving_ratio`. `band_mhz` are the clocks around the
+    best one whose energy is within `near_ratio` of its without a gap, `near_mhz` all clocks that
+    are that near. `alike_mhz` are other clocks whose energy cannot be told from the best one's at
+    two standard errors; `None`: no errors are known. `powers_w` has the mean power at every clock.
     """
 
     curve: ClockCurve
     best: ClockCost
-    pinned: ClockCost
+    highest: ClockCost
     saving_ratio: float
     slowdown_ratio: float
-    pinned_saving_ratio: float
-    pinned_slowdown_ratio: float
+    highest_saving_ratio: float
+    highest_slowdown_ratio: float
     near_ratio: float
     band_mhz: tuple[int, ...]
     near_mhz: tuple[int, ...]
@@ -49,7 +53,20 @@ class CurveCharacter:
     """Standard error of `saving_ratio`."""
     is_saving_shown: bool | None = None
     """Whether the saving against the governor exceeds two of its standard errors."""
+    highest_saving_error_ratio: float | None = None
+    is_highest_saving_shown: bool | None = None
+    """Whether the saving against `highest` exceeds two of its standard errors."""
     edge: CurveEdge | None = None
+
+    @property
+    def told_saving_ratio(self) -> float | None:
+        """Saving or, below 0, loss against the governor; `None` where it is not shown."""
+        return _told(self.saving_ratio, self.saving_error_ratio)
+
+    @property
+    def told_highest_saving_ratio(self) -> float | None:
+        """The same against the highest clock measured."""
+        return _told(self.highest_saving_ratio, self.highest_saving_error_ratio)
 
 
 def clocks_text(clocks_mhz: Sequence[int], measured_mhz: Sequence[int]) -> str:
@@ -67,20 +84,13 @@ def clocks_text(clocks_mhz: Sequence[int], measured_mhz: Sequence[int]) -> str:
 
 
 def ucurve_sentence(characters: Sequence[CurveCharacter]) -> str:
-    """The verdict over one curve, or over several of them."""
+    """The verdict over one curve, or over several; what errors do not part is not claimed."""
     if len(characters) == 1:
         return _of_one(characters[0])
     clocks = sorted(one.best.sm_clock_mhz or 0 for one in characters)
-    savings = [one.saving_ratio for one in characters]
-    slowdowns = [one.slowdown_ratio for one in characters]
     where = str(clocks[0]) if clocks[0] == clocks[-1] else f"{clocks[0]} to {clocks[-1]}"
-    text = (
-        f"Of {counted(len(characters), 'job')} the least energy lies at {where} MHz: "
-        f"on average {_saved(_mean(savings))} than the governor takes, "
-        f"{_signed_saving(min(savings))} to {_signed_saving(max(savings))}, at "
-        f"{change(_mean(slowdowns))} time."
-    )
-    return " ".join((text, *_doubtful(characters)))
+    text = f"Of {counted(len(characters), 'job')} the least energy lies at {where} MHz: "
+    return " ".join((f"{text}{_of_several(characters)}.", *_doubtful(characters)))
 
 
 def curve_caveats(characters: Sequence[CurveCharacter]) -> tuple[Caveat, ...]:
@@ -105,31 +115,61 @@ def curve_caveats(characters: Sequence[CurveCharacter]) -> tuple[Caveat, ...]:
 
 def _of_one(one: CurveCharacter) -> str:
     curve = one.curve
-    best = one.best.sm_clock_mhz
-    text = (
-        f"{curve.job}: {best} MHz takes {_saved(one.saving_ratio)} per step than the governor, at "
-        f"{change(one.slowdown_ratio)} time"
-    )
-    if one.pinned.sm_clock_mhz != best:
-        text += (
-            f", and {_saved(one.pinned_saving_ratio)} than {one.pinned.sm_clock_mhz} MHz, the "
-            "highest"
-        )
+    best, highest = one.best.sm_clock_mhz, one.highest.sm_clock_mhz
+    told, told_highest = one.told_saving_ratio, one.told_highest_saving_ratio
+    slowdown = change(one.slowdown_ratio)
+    if told is None:
+        why = "errors are not known"
+        if one.saving_error_ratio is not None:
+            why = "the difference is within two standard errors"
+        text = f"no saving against the governor is shown, as {why}; {best} MHz took the least "
+        text += "energy per step"
+    elif told > 0:
+        text = f"{best} MHz takes {_saved(told)} per step than the governor"
+    else:
+        text = f"no clock saves energy; the best, {best} MHz, takes {_saved(told)} per step than "
+        text += "the governor"
+    text = f"{curve.job}: {text}, at {slowdown} time"
+    if highest != best and told_highest is not None:
+        text += f", and {_saved(told_highest)} than {highest} MHz, the highest measured"
     near = clocks_text(one.near_mhz, curve.sm_clocks_mhz)
     if len(one.near_mhz) > 1:
         text += f"; {near} MHz come within {percent(one.near_ratio, digit_count=0)}"
     return " ".join((f"{text}.", *_doubtful([one])))
 
 
+def _of_several(characters: Sequence[CurveCharacter]) -> str:
+    """The mean over all jobs, shown or not, and the span of those that are shown."""
+    shown = [one.saving_ratio for one in characters if one.is_saving_shown]
+    span = ""
+    if shown:
+        span = percent(max(shown), digit_count=1)
+        if len(shown) > 1:
+            span = f"{percent(min(shown), digit_count=1)} to {span}"
+    mean = _told(_mean([one.saving_ratio for one in characters]), _mean_error(characters))
+    at = f"at {change(_mean([one.slowdown_ratio for one in characters]))} time"
+    if mean is None:
+        of_some = f"; where a job's own is shown, it is {span}" if shown else ""
+        return f"no saving against the governor is shown on average, {at}{of_some}"
+    text = f"on average {_saved(mean)} than the governor takes"
+    if len(shown) == len(characters):
+        return f"{text}, {span}, {at}"
+    return f"{text}, {at}" + (f", and {span} where a job's own saving is shown" if shown else "")
+
+
 def _doubtful(characters: Sequence[CurveCharacter]) -> list[str]:
     """What the figures do not show, and where the curve is not whole."""
+    is_alone = len(characters) == 1
     notes = []
-    unshown = [one.curve.job for one in characters if one.is_saving_shown is False]
-    if unshown:
-        whose = "It is" if len(characters) == 1 else f"For {_named(unshown)} that is"
-        notes.append(f"{whose} no more than its error.")
+    within = [one for one in characters if one.told_saving_ratio is None and not is_alone]
+    unknown = [one.curve.job for one in within if one.saving_error_ratio is None]
+    known = [one.curve.job for one in within if one.saving_error_ratio is not None]
+    if known:
+        notes.append(f"For {_named(known)} no saving is shown: it is within two standard errors.")
+    if unknown:
+        notes.append(f"For {_named(unknown)} no saving is shown: errors are not known.")
     at_edge = [one for one in characters if one.edge is not None]
-    if at_edge and len(characters) == 1:
+    if at_edge and is_alone:
         notes.append(f"That is the {at_edge[0].edge} clock measured: the least may lie beyond.")
     elif at_edge:
         jobs = _named([one.curve.job for one in at_edge])
@@ -148,8 +188,18 @@ def _saved(ratio: float) -> str:
     return f"{percent(abs(ratio), digit_count=1)} {word} energy"
 
 
-def _signed_saving(ratio: float) -> str:
-    return percent(ratio, digit_count=1)
+def _told(saving_ratio: float, error_ratio: float | None) -> float | None:
+    """A saving or a loss that exceeds two of its standard errors; else `None`."""
+    if error_ratio is None or not abs(saving_ratio) > STD_ERROR_COUNT * error_ratio:
+        return None
+    return saving_ratio
+
+
+def _mean_error(characters: Sequence[CurveCharacter]) -> float | None:
+    """Standard error of the mean saving: jobs are measured apart from each other."""
+    errors = [one.saving_error_ratio for one in characters]
+    known = [error for error in errors if error is not None]
+    return None if len(known) < len(errors) else math.hypot(*known) / len(known)
 
 
 def _mean(values: Sequence[float]) -> float:

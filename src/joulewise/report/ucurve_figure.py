@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from joulewise.domain.finetuning import ClockCost, ModelType
 from joulewise.report.figures import BLUE, GREY, ORANGE, TEAL, Figure, Json, axis, figure
-from joulewise.report.ucurve import CurveCharacter
+from joulewise.report.ucurve import STD_ERROR_COUNT, CurveCharacter
 from joulewise.report.ucurve_table import energy_with_error, time_with_error
 from joulewise.report.wording import change, decimal, figure_text, percent
 
@@ -18,14 +19,13 @@ _LONE_MARGIN_MHZ = 50.0
 _COLOURS = {ModelType.ENCODER: BLUE, ModelType.DECODER: ORANGE, None: TEAL}
 _DASHES = {ModelType.ENCODER: "solid", ModelType.DECODER: "dot", None: "dash"}
 _NAMES = {ModelType.ENCODER: "encoders", ModelType.DECODER: "decoders", None: "other jobs"}
-_STD_ERROR_COUNT = 2.0
 _MARK_SIZE = 13
 
 
 def ucurve_figure(one: CurveCharacter) -> Figure:
     """Energy per step above and time per step below, against the clock.
 
-    The governor is a dashed line, the pinned maximum and the best clock are marked, and the
+    The governor is a dashed line, the highest clock measured and the best one are marked, and the
     clocks near the least energy are shaded. Bars are two standard errors.
     """
     traces = [
@@ -111,11 +111,11 @@ def _costs(one: CurveCharacter, *, is_energy: bool) -> list[Json]:
     }
     marks = (
         _mark(one, one.best, "least energy", "star"),
-        _mark(one, one.pinned, "pinned maximum", "square"),
+        _mark(one, one.highest, "highest measured", "square"),
     )
     shown = [
         {**mark, "y": [_value(cost, is_energy=is_energy)], "showlegend": is_energy, **place}
-        for mark, cost in zip(marks, (one.best, one.pinned), strict=True)
+        for mark, cost in zip(marks, (one.best, one.highest), strict=True)
     ]
     return [governor, line, *shown]
 
@@ -137,7 +137,7 @@ def _bars(costs: Sequence[ClockCost], *, is_energy: bool) -> Json:
     errors = [cost.energy_error_j if is_energy else cost.time_error_s for cost in costs]
     return {
         "type": "data",
-        "array": [_STD_ERROR_COUNT * (error or 0.0) for error in errors],
+        "array": [STD_ERROR_COUNT * (error or 0.0) for error in errors],
         "visible": any(error is not None for error in errors),
         "thickness": 1.5,
         "width": 4,
@@ -145,17 +145,14 @@ def _bars(costs: Sequence[ClockCost], *, is_energy: bool) -> Json:
 
 
 def _band(one: CurveCharacter) -> Json:
-    """The clocks near the least energy, each with half of the way to its neighbours."""
-    clocks = one.curve.sm_clocks_mhz
-    first, last = clocks.index(one.band_mhz[0]), clocks.index(one.band_mhz[-1])
-    low = _between(clocks, first, -1)
-    high = _between(clocks, last, 1)
+    """The clocks near the least energy, with a margin that leaves their neighbours out."""
+    margin = _margin_mhz(one.curve.sm_clocks_mhz)
     return {
         "type": "rect",
         "xref": "x",
         "yref": "paper",
-        "x0": low,
-        "x1": high,
+        "x0": one.band_mhz[0] - margin,
+        "x1": one.band_mhz[-1] + margin,
         "y0": 0,
         "y1": 1,
         "layer": "below",
@@ -164,12 +161,10 @@ def _band(one: CurveCharacter) -> Json:
     }
 
 
-def _between(clocks: Sequence[int], index: int, step: int) -> float:
-    """Half of the way to the neighbour on that side; as far on the other side at the ends."""
-    neighbour = index + step if 0 <= index + step < len(clocks) else index - step
-    if not 0 <= neighbour < len(clocks):
-        return clocks[index] + step * _LONE_MARGIN_MHZ
-    return clocks[index] + step * _HALF_STEP * abs(clocks[neighbour] - clocks[index])
+def _margin_mhz(clocks: Sequence[int]) -> float:
+    """Half of the smallest step: a wide gap was not measured, and is not shaded."""
+    steps = [high - low for low, high in pairwise(clocks)]
+    return _HALF_STEP * min(steps) if steps else _LONE_MARGIN_MHZ
 
 
 def _range(clocks: Sequence[int]) -> list[float]:

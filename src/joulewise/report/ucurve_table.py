@@ -9,6 +9,7 @@ from joulewise.domain.finetuning import ClockCost
 from joulewise.report.ucurve import CurveCharacter, CurveEdge, clocks_text
 from joulewise.report.wording import change, decimal, duration, energy, percent
 
+NOT_SHOWN = "not shown"
 _EDGES = {
     CurveEdge.LOWEST: "lowest clock measured",
     CurveEdge.HIGHEST: "highest clock measured",
@@ -17,17 +18,23 @@ _EDGES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
-    """One job in words: its best clock, against what, and which clocks do as well."""
+    """One job in words: its best clock, against what, and which clocks do as well.
+
+    `saving` and `highest_saving` say that they are not shown where they are within two of their
+    errors; `energy` and `baseline_energy` are what was measured all the same.
+    """
 
     job: str
     best: str
+    energy: str
+    baseline_energy: str
     saving: str
     slowdown: str
-    pinned_saving: str
-    pinned_slowdown: str
+    highest: str
+    highest_saving: str
+    highest_slowdown: str
     near: str
     alike: str
-    power: str
     note: str
 
 
@@ -68,26 +75,34 @@ def time_with_error(cost: ClockCost) -> str:
 
 def _job_row(one: CurveCharacter) -> JobRow:
     measured = one.curve.sm_clocks_mhz
-    error = ""
-    if one.saving_error_ratio is not None:
-        error = f" ± {percent(one.saving_error_ratio, digit_count=1)}"
     alike = one.alike_mhz
-    notes = [
-        *(() if one.edge is None else (_EDGES[one.edge],)),
-        *(("no more than its error",) if one.is_saving_shown is False else ()),
-    ]
     return JobRow(
         job=one.curve.job,
         best=f"{one.best.sm_clock_mhz}",
-        saving=f"{percent(one.saving_ratio, digit_count=1)}{error}",
+        energy=energy_with_error(one.best),
+        baseline_energy=energy_with_error(one.curve.baseline),
+        saving=_saving(one.told_saving_ratio, one.saving_error_ratio),
         slowdown=change(one.slowdown_ratio, digit_count=1),
-        pinned_saving=percent(one.pinned_saving_ratio, digit_count=1),
-        pinned_slowdown=change(one.pinned_slowdown_ratio, digit_count=1),
+        highest=f"{one.highest.sm_clock_mhz}",
+        highest_saving=_highest_saving(one),
+        highest_slowdown=change(one.highest_slowdown_ratio, digit_count=1),
         near=clocks_text(one.near_mhz, measured),
         alike="unknown" if alike is None else clocks_text(alike, measured) or "none",
-        power=_watts(one.best),
-        note=", ".join(notes),
+        note="" if one.edge is None else _EDGES[one.edge],
     )
+
+
+def _saving(told: float | None, error_ratio: float | None) -> str:
+    if told is None:
+        return NOT_SHOWN
+    error = "" if error_ratio is None else f" ± {percent(error_ratio, digit_count=1)}"
+    return f"{percent(told, digit_count=1)}{error}"
+
+
+def _highest_saving(one: CurveCharacter) -> str:
+    if one.best is one.highest:
+        return "is the best"
+    return _saving(one.told_highest_saving_ratio, None)
 
 
 def _clock_rows(one: CurveCharacter) -> Iterator[ClockRow]:
@@ -113,7 +128,7 @@ def _mark(one: CurveCharacter, cost: ClockCost) -> str:
         return "least energy"
     if cost.sm_clock_mhz in one.band_mhz:
         return f"within {percent(one.near_ratio, digit_count=0)}"
-    return "pinned maximum" if cost is one.pinned else ""
+    return "highest measured" if cost is one.highest else ""
 
 
 def _watts(cost: ClockCost) -> str:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from joulewise.control.drift import DriftWatch
 from joulewise.control.lease import GpuLease
+from joulewise.domain.board_state import BoardState
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import DeviceError, JoulewiseError
 from joulewise.domain.finetuning import StepMark
@@ -17,16 +18,16 @@ from joulewise.domain.measurement import GpuSample
 from joulewise.domain.points import OperatingPoint
 from joulewise.domain.ports import Gpu, Lease, ReadBackGpu
 from joulewise.finetune.accounting import PowerLog
-from joulewise.finetune.live_schedule import StepScheduler
+from joulewise.finetune.learning_cost import LOOK_S
+from joulewise.finetune.live_schedule import Purpose, StepScheduler
 from joulewise.measure.readings import Readings
 from joulewise.workflow.daemon_lease import DaemonLease
+from joulewise.workflow.governed_state import changed_since, governed_state
 from joulewise.workflow.point_watch import Notice
 
-LOOK_S = 0.1
-"""How often marks and power are read: twice as often as most module sensors move."""
 _READ_BACK_S = 1.0
-# A new setting shows up to some milliseconds later.
-_SHOWN_WITHIN_S = 0.5
+# A new setting shows up to some milliseconds later, and none is measured before.
+_SHOWN_WITHIN_S = 0.1
 _PATIENCE_S = 3.0
 _KNOB = "sm_clock_mhz"
 
@@ -61,13 +62,22 @@ class BlockSteering:
     """Sets the clock that a schedule asks for, and tells it what steps took.
 
     What somebody else sets meanwhile is told by `notice` and left alone: then the schedule ends,
-    and nothing more is set.
+    and nothing more is set. The block at hand is dropped.
     """
 
     def __init__(
-        self, gpu: Gpu, lease: Lease, scheduler: StepScheduler, marks: MarkSource, notice: Notice
+        self,
+        gpu: Gpu,
+        lease: Lease,
+        scheduler: StepScheduler,
+        marks: MarkSource,
+        notice: Notice,
+        found: BoardState | None = None,
     ) -> None:
-        """Nothing is read or set yet."""
+        """Nothing is read or set yet; `found` is how the board was before anything was set.
+
+        Where that is `None`, how it is when this begins.
+        """
         self.log = PowerLog()
         self._readings = Readings()
         self.caveats: list[Caveat] = []
@@ -78,6 +88,7 @@ class BlockSteering:
         self._scheduler = scheduler
         self._marks = marks
         self._notice = notice
+        self._found = found
         self._set: _Set | None = None
         self._drift: DriftWatch | None = None
         self._read_back_s = 0.0
@@ -100,6 +111,7 @@ class BlockSteering:
     def begin(self) -> None:
         """Set the first clock. Raises what setting it raises; the command has not begun."""
         self.log.add(self._gpu.sample())
+        self._found = self._found or governed_state(self._gpu)
         self._set_clock(self._scheduler.asked_mhz)
 
     def look(self) -> None:
@@ -114,9 +126,11 @@ class BlockSteering:
         self.log.add(sample)
         self._readings.add(sample)
         self._has_read = True
+        # Before steps are counted: those of a clock that was not ours are of no block.
+        if not self.is_hands_off:
+            self._judge(sample, has_marks=bool(marks))
         self._scheduler.see(marks, self.log)
-        if not (self.is_hands_off or self._is_over):
-            self._judge(sample)
+        if not self._is_over:
             self._follow()
 
     @contextmanager
@@ -171,9 +185,13 @@ class BlockSteering:
         self._drift = DriftWatch(point, self._gpu.clock_grid(), asked_s=now_s)
         self._scheduler.applied(now_s, self.log.shown_within_s())
 
-    def _judge(self, sample: GpuSample) -> None:
-        """Whether the clock is still ours."""
-        seen = (*self._seen_of_lease(), *self._seen_of_board(), *self._seen_of_clocks(sample))
+    def _judge(self, sample: GpuSample, *, has_marks: bool) -> None:
+        """Whether the clock is still ours, or the governor's where it has it."""
+        seen = (
+            *self._seen_of_lease(),
+            *self._seen_of_board(has_marks=has_marks),
+            *self._seen_of_clocks(sample),
+        )
         if not seen:
             return
         self._stop_setting()
@@ -182,6 +200,8 @@ class BlockSteering:
             self._lease.yield_knob(_KNOB)
         self.caveats.extend(seen)
         for caveat in seen:
+            if caveat.kind is not CaveatKind.FOREIGN_CONTROL:
+                continue
             self._notice(f"{caveat.kind.value}: {caveat.seen}. The clock is left alone from now on")
 
     def _seen_of_lease(self) -> Sequence[Caveat]:
@@ -190,36 +210,55 @@ class BlockSteering:
         why = taken_over if ended is None else f"the lease is over: {ended.why}"
         return () if why is None else (Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=why),)
 
-    def _seen_of_board(self) -> Sequence[Caveat]:
+    def _seen_of_board(self, *, has_marks: bool) -> Sequence[Caveat]:
         """Where clock settings can be read back they say for sure whose they are."""
-        now_s, ours = self._gpu.now_s(), self._set
-        if not isinstance(self._gpu, ReadBackGpu) or ours is None or ours.sm_clock_mhz is None:
+        ours, is_learning = self._set, self._scheduler.purpose not in {Purpose.RUN, None}
+        if not isinstance(self._gpu, ReadBackGpu) or ours is None:
             return ()
-        if now_s < max(self._read_back_s + _READ_BACK_S, ours.time_s + _SHOWN_WITHIN_S):
+        # At every step that a block may end with: else it could end just before it is noticed.
+        is_due = self._is_over or (has_marks and is_learning)
+        due_s = 0.0 if is_due else self._read_back_s + _READ_BACK_S
+        now_s = self._gpu.now_s()
+        if now_s < max(due_s, ours.time_s + _SHOWN_WITHIN_S):
             return ()
         self._read_back_s = now_s
         try:
             state = self._gpu.board_state()
         except JoulewiseError:
             return ()
-        found = (state.sm_clock_min_mhz, state.sm_clock_max_mhz)
-        if None in found or found == (ours.sm_clock_mhz, ours.sm_clock_mhz):
+        if ours.sm_clock_mhz is not None:
+            return _not_ours(state, ours.sm_clock_mhz)
+        # Once nothing is compared with the governor any more, its bounds are nobody's claim.
+        if self._found is None or self._scheduler.is_over:
             return ()
-        seen = (
-            f"the GPU clock of {state.board} is set to {found[0]} to {found[1]} MHz, not to the "
-            f"{ours.sm_clock_mhz} MHz that were set: somebody else has set it since"
-        )
-        return (Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=seen),)
+        return changed_since(self._found, state)
 
     def _seen_of_clocks(self, sample: GpuSample) -> Sequence[Caveat]:
-        """Elsewhere a clock above ours does; all that holds a clock down is told in the end."""
-        if self._drift is None or isinstance(self._gpu, ReadBackGpu):
+        """Elsewhere a clock above ours does; all that holds a clock down is told in the end.
+
+        Under the driver's own choice it is one far below the highest, while nothing tells why.
+        """
+        ours = self._set
+        if self._drift is None or ours is None or isinstance(self._gpu, ReadBackGpu):
             return ()
         drift = self._drift.feed(sample)
-        if _KNOB not in drift.taken_over:
+        is_governed = ours.sm_clock_mhz is None and not self._scheduler.is_over
+        if not (is_governed or _KNOB in drift.taken_over):
             return ()
         return [one for one in drift.caveats if one.kind is CaveatKind.FOREIGN_CONTROL]
 
     def _stop_setting(self) -> None:
         self.is_hands_off = True
         self._scheduler.end()
+
+
+def _not_ours(state: BoardState, asked_mhz: int) -> Sequence[Caveat]:
+    """ForeignControl where the bounds of the clock are not both the one that was set."""
+    found = (state.sm_clock_min_mhz, state.sm_clock_max_mhz)
+    if None in found or found == (asked_mhz, asked_mhz):
+        return ()
+    seen = (
+        f"the GPU clock of {state.board} is set to {found[0]} to {found[1]} MHz, not to the "
+        f"{asked_mhz} MHz that were set: somebody else has set it since"
+    )
+    return (Caveat(kind=CaveatKind.FOREIGN_CONTROL, seen=seen),)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from joulewise.domain.caveats import Caveat, CaveatKind, by_gravity
-from joulewise.domain.errors import InputError
+from joulewise.domain.errors import InputError, JoulewiseError
 from joulewise.domain.finetuning import ClockCurve, JobFeatures
 from joulewise.domain.ports import Progress, no_progress
+from joulewise.domain.workload import Launch, Workload
 from joulewise.finetune.characterisation import characterise
 from joulewise.finetune.jobs import (
     MODELS,
@@ -20,12 +21,14 @@ from joulewise.finetune.jobs import (
     training_jobs,
     unseen_jobs,
 )
+from joulewise.finetune.step_work import step_work
 from joulewise.measure.settings import MeasureSettings
 from joulewise.report.ucurve import CurveCharacter, curve_caveats, ucurve_sentence
 from joulewise.report.ucurve_page import render_ucurves
 from joulewise.store.atomic import require_place, write_atomically
 from joulewise.store.clock_curves import read_curves, write_curves
 from joulewise.workflow.command import Command
+from joulewise.workflow.devices import open_session
 from joulewise.workflow.finetune_advising import job_features
 from joulewise.workflow.finetune_running_advice import only_gpu
 from joulewise.workflow.finetune_sweeping import SETTINGS, sweep_jobs
@@ -106,7 +109,7 @@ def sweep_grid(asked: GridSweep, progress: Progress = no_progress) -> CurveRepor
     curves = sweep_jobs(
         asked.device,
         jobs,
-        asked.sm_clocks_mhz,
+        _with_highest_of_device(asked.device, jobs, asked.sm_clocks_mhz),
         mem_clock_mhz=asked.mem_clock_mhz,
         settings=_settings(asked.window_s),
         round_count=asked.round_count,
@@ -132,7 +135,10 @@ def sweep_program(
     command = Command(asked.arguments)
     features = _features(asked)
     gpu = only_gpu(asked.device)
-    swept = sweep_command(gpu, command, asked.settings, notice=notice, progress=progress)
+    listed = gpu.clock_grid().sm_clocks_mhz
+    clocks = _with_highest(asked.settings.sm_clocks_mhz, listed)
+    settings = replace(asked.settings, sm_clocks_mhz=clocks)
+    swept = sweep_command(gpu, command, settings, notice=notice, progress=progress)
     name = asked.name or command.name or "command"
     if features is not None:
         features = replace(features, gpu_busy_ratio=swept.curve.baseline.busy_ratio)
@@ -194,6 +200,34 @@ def chosen_jobs(asked: JobsAsked) -> tuple[TrainingJob, ...]:
     default = [name for name, task in TASKS.items() if not task.is_unseen]
     tasks = [_known(name, TASKS, "tasks") for name in asked.tasks or default]
     return tuple(job_of(MODELS[model], TASKS[task]) for model in models for task in tasks)
+
+
+def _with_highest_of_device(
+    device: str, jobs: Sequence[TrainingJob], sm_clocks_mhz: Sequence[int] | None
+) -> tuple[int, ...] | None:
+    """The clocks asked for, and the highest that the device lists; `None`: all of them."""
+    if sm_clocks_mhz is None:
+        return None
+    workload = Workload(
+        name="fine-tuning",
+        launches=tuple(Launch(kernel=one.name) for one in jobs),
+        works=tuple(step_work(one) for one in jobs),
+    )
+    try:
+        listed = open_session(device, workload).gpu.clock_grid().sm_clocks_mhz
+    except JoulewiseError:
+        # The sweep itself opens it next, and says what is wrong.
+        return tuple(sm_clocks_mhz)
+    return _with_highest(sm_clocks_mhz, listed)
+
+
+def _with_highest(
+    sm_clocks_mhz: Sequence[int] | None, listed_mhz: Sequence[int]
+) -> tuple[int, ...] | None:
+    """Every curve has the highest clock that may be pinned, for people compare with that."""
+    if sm_clocks_mhz is None:
+        return None
+    return tuple(dict.fromkeys((*sm_clocks_mhz, *([max(listed_mhz)] if listed_mhz else []))))
 
 
 def _features(asked: ProgramSweep) -> JobFeatures | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from joulewise.domain.board_state import BoardState
 from joulewise.domain.caveats import Caveat
-from joulewise.domain.errors import InputError, NotSupported
+from joulewise.domain.errors import DeviceError, InputError, NotSupported
 from joulewise.domain.finetuning import ClockCurve
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.ports import Gpu, Lease, Progress, no_progress
@@ -27,6 +28,7 @@ from joulewise.workflow.finetune_curves import (
     curves_of,
     job_run,
 )
+from joulewise.workflow.governed_state import changed_since, governed_state
 from joulewise.workflow.leasing import lease_on
 
 SETTINGS = MeasureSettings(power_sample_s=0.1)
@@ -84,13 +86,15 @@ def sweep_jobs(  # noqa: PLR0913 - what, where, how, and whom to tell
     )
     session = _open(device, workload)
     with lease_on(session.gpu) as lease:
-        doubts = baseline_doubts(session.gpu)
+        found, doubts = governed_state(session.gpu), baseline_doubts(session.gpu)
         points = _points(session.gpu, sm_clocks_mhz, mem_clock_mhz)
         visits = tuple(_visits(points, round_count, settings.seed))
         runs: list[JobRun] = []
         progress(_WHAT, 0, len(visits) * len(jobs))
         for visit in visits:
             for run in _runs_at(session, lease, visit, workload.kernels, settings):
+                if visit.point == AUTO:
+                    _check_still_governed(session.gpu, found)
                 runs.append(run)
                 progress(_WHAT, len(runs), len(visits) * len(jobs))
         source = _source(session.gpu, doubts)
@@ -177,6 +181,17 @@ def _runs_at(
         )
         # The first sample is from before the job ran.
         yield job_run(cell, heard.samples[1:])
+
+
+def _check_still_governed(gpu: Gpu, found: BoardState | None) -> None:
+    """Raises DeviceError where somebody has set the governor's bounds since the first point."""
+    now = governed_state(gpu)
+    seen = () if found is None or now is None else changed_since(found, now)
+    if seen:
+        raise DeviceError(
+            f"{seen[0].seen}; the sweep is of no use",
+            hint="Stop the other controller, and sweep again.",
+        )
 
 
 def _source(gpu: Gpu, doubts: Sequence[Caveat]) -> CurveSource:

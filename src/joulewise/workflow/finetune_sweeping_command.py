@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from joulewise.control.holder import this_process
+from joulewise.domain.board_state import BoardState
 from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.errors import DeviceError, MeasurementError
 from joulewise.domain.finetuning import ClockCost, ClockCurve
@@ -37,6 +38,7 @@ from joulewise.workflow.command import Command
 from joulewise.workflow.devices import chosen_clocks
 from joulewise.workflow.finetune_blocks import BlockSteering
 from joulewise.workflow.finetune_running import memory_clock_moved, over_current, variables
+from joulewise.workflow.governed_state import governed_state
 from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.point_watch import Notice
 
@@ -104,6 +106,8 @@ def sweep_command(
         lease_on(gpu, holder) as lease,
     ):
         swept = _Sweep(gpu, lease, Path(folder), settings, notice)
+        # Once for all runs: between two of them, too, somebody may pin the clock.
+        swept.found = governed_state(gpu)
         doubts = baseline_doubts(gpu)
         run = swept.whole_runs if settings.is_whole_runs else swept.one_run
         baseline, costs = run(command, clocks, progress)
@@ -137,6 +141,8 @@ class _Sweep:
     ) -> None:
         self.code = 0
         self.caveats: list[Caveat] = []
+        self.found: BoardState | None = None
+        """How the board was before anything was set."""
         self._gpu = gpu
         self._lease = lease
         self._folder = folder
@@ -200,7 +206,7 @@ class _Sweep:
         after_each: Callable[[], None] = lambda: None,
     ) -> BlockSteering:
         marks = StepTail(self._folder / file)
-        steering = BlockSteering(self._gpu, self._lease, scheduler, marks, self._notice)
+        steering = BlockSteering(self._gpu, self._lease, scheduler, marks, self._notice, self.found)
         steering.begin()
         environment = {STEPS_VARIABLE: str(self._folder / file), **added}
         with steering.looking(after_each), variables(environment):

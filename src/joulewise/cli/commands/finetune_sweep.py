@@ -62,8 +62,8 @@ SweepSmClocks = Annotated[
     typer.Option(
         "--sm-clocks",
         metavar="MHZ,…",
-        help="GPU clocks to pin. Default: all that the device lists. The governor is always "
-        "measured, too.",
+        help="GPU clocks to pin. Default: all that the device lists. The governor and the highest "
+        "clock are always measured, too.",
     ),
 ]
 SweepMemClock = Annotated[

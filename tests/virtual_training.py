@@ -7,8 +7,8 @@ from collections.abc import Callable
 from joulewise.domain.finetuning import StepMark
 from joulewise.domain.ports import Gpu, KernelLoop
 from joulewise.domain.session import DeviceSession
-from joulewise.finetune.live import LiveGovernor
 from joulewise.finetune.learning_cost import LOOK_S
+from joulewise.finetune.live import LiveGovernor
 from joulewise.workflow.finetune_running import LiveSteering, Steered
 from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.point_watch import Notice
