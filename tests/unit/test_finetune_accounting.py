@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -167,6 +168,25 @@ def test_scatter_of_steps_is_told_as_a_standard_error() -> None:
     # 1, 2, 1: standard deviation sqrt(1/3), over the root of three.
     assert times.time_error_s == pytest.approx(1 / 3)
     assert steps_of(step_spans(marks)[0]).time_error_s is None
+
+
+@settings(max_examples=50)
+@given(
+    durations_s=st.lists(st.floats(0.1, 10), min_size=2, max_size=12),
+    merged_count=st.integers(1, 9),
+)
+def test_spans_whose_marks_were_lost_are_no_more_certain_than_there_are_of_them(
+    durations_s: list[float], merged_count: int
+) -> None:
+    ends_s = [0.0, *accumulate(durations_s)]
+    spans = [StepSpan(start_s=a, end_s=b, step_count=merged_count) for a, b in pairwise(ends_s)]
+    times = steps_of(*spans)
+
+    # Spans of equally many steps: the standard error of the mean of their means.
+    means_s = [span.duration_s / merged_count for span in spans]
+    expected_s = statistics.stdev(means_s) / math.sqrt(len(means_s))
+    assert times.time_error_s == pytest.approx(expected_s, rel=1e-6, abs=1e-6)
+    assert steps_of(spans[0]).time_error_s is None
 
 
 def test_the_memory_clock_and_the_load_of_the_steps_are_kept() -> None:

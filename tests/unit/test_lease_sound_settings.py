@@ -152,8 +152,16 @@ def test_a_journal_of_what_no_kernel_shows_is_damaged_and_the_board_goes_to_stoc
     _edit(journal, lambda name: ("text", text) if name == file else None)
     assert read_journal(journal) is None
     gpu = BoardGpu(tmp_path / "board")
-    done = _restored(journal, gpu)
+    opened: list[str] = []
+
+    def open_gpu(device: str) -> BoardGpu:
+        opened.append(device)
+        return gpu
+
+    (done,) = restore_all(journal.parent, open_gpu)
     assert done.outcome is Outcome.GIVEN_BACK
+    # What is sound of it still tells where the board's files lie.
+    assert opened == [gpu.identity.spec]
     assert done.why is not None
     assert "A journal of what was set could not be read" in done.why
     assert {**gpu.state(), "rate": ""} == {**STOCK, **UNLOCKED, "rate": ""}

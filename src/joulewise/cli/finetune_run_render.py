@@ -13,6 +13,7 @@ from joulewise.cli.render import (
     joules_within,
     percent,
     print_caveats,
+    print_wrapped,
     say,
     seconds,
     signed_percent,
@@ -20,12 +21,23 @@ from joulewise.cli.render import (
 )
 from joulewise.domain.caveats import CaveatKind, is_simulated
 from joulewise.domain.finetuning import ClockChoice, ClockCost
+from joulewise.finetune.learning_cost import (
+    FEWEST_PAIR_COUNT,
+    LEARNING_RATIO,
+    VERIFYING_RATIO,
+    LiveSettings,
+    learning_cost,
+)
 from joulewise.finetune.live import Outcome, PairedSaving
 from joulewise.workflow.finetune_running import FinetuneRun, Steered
+from joulewise.workflow.finetune_running_advice import UNKNOWN_POLICY
 
 
 def render(console: Console, result: FinetuneRun, arguments: Sequence[str]) -> None:
     """A row for each clock that was measured, the doubts, and one sentence."""
+    console.print()
+    for line in _advised(result.steered):
+        print_wrapped(console, line)
     rows = tuple(_rows(result.steered))
     if rows:
         console.print()
@@ -39,7 +51,7 @@ def sentence(result: FinetuneRun, arguments: Sequence[str]) -> str:
     """What ran, which clock it had, and what that is shown to save."""
     origin = "Simulated. " if is_simulated(result.caveats) else ""
     steered = result.steered
-    took = f"{origin}{command_text(arguments)} took {seconds(result.time_s)}"
+    took = f"{origin}{command_text(arguments)} {_ended(result)}"
     parts = [f"{took}{_steps(steered)}.", _verdict(steered)]
     if steered.learning_count:
         parts.append(
@@ -70,8 +82,57 @@ def _steps(steered: Steered) -> str:
     return f"{said} {seconds(steered.steps_time_s)} and {energy}"
 
 
+def is_idle(steered: Steered) -> bool:
+    """Whether the GPU did nothing in every block of steps that was measured."""
+    ratios = [cost.busy_ratio for cost in _costs(steered)]
+    return bool(ratios) and all(ratio is not None and ratio < _IDLE_RATIO for ratio in ratios)
+
+
+# A display or a look at the board may wake the GPU now and then (assumed).
+_IDLE_RATIO = 0.01
+
+
+def shown(steered: Steered) -> PairedSaving | None:
+    """The saving of the job; `None` where none is claimed: a clock that nothing runs at saves none.
+
+    What a board draws less meanwhile is that of an idle GPU.
+    """
+    return None if is_idle(steered) else steered.shown
+
+
+def _costs(steered: Steered) -> Sequence[ClockCost]:
+    return [*steered.probed, *(cost for pair in steered.pairs for cost in pair)]
+
+
+def _advised(steered: Steered) -> Iterator[str]:
+    """Who picked which clock, and why."""
+    for title, one in (("Advised", steered.advice), ("Chosen", steered.choice)):
+        is_same = (one.policy, one.sm_clock_mhz) == _origin(steered.advice)
+        if is_advised(steered.advice) if one is steered.advice else not is_same:
+            yield f"{title} by {one.policy}: {_clock(one)}; {one.reason.rstrip('.')}."
+
+
+def _origin(choice: ClockChoice) -> tuple[str, int | None]:
+    return choice.policy, choice.sm_clock_mhz
+
+
+def is_advised(advice: ClockChoice) -> bool:
+    """Whether anything was known of the job before it ran."""
+    return advice.policy != UNKNOWN_POLICY
+
+
+def _ended(result: FinetuneRun) -> str:
+    took = seconds(result.time_s)
+    return f"took {took}" if not result.code else f"failed with {result.code} after {took}"
+
+
 def _verdict(steered: Steered) -> str:
     clock = _clock(steered.choice)
+    if is_idle(steered):
+        return (
+            "The GPU stayed idle in all of its steps that were measured, so no clock of it suits "
+            "them better than another; no saving is claimed."
+        )
     if steered.outcome is Outcome.SAVES and steered.saving is not None:
         return f"{clock} {_saving_text(steered.saving)} {_against(steered)}."
     if steered.saving is not None and steered.outcome in _BACK:
@@ -83,7 +144,66 @@ def _verdict(steered: Steered) -> str:
             f"{percent(1 - energy.high_ratio)} and {percent(1 - energy.low_ratio)}, at "
             f"{signed_percent(steered.saving.time_ratio - 1)} time."
         )
+    if steered.outcome in _UNCHECKED:
+        return _unchecked(steered)
+    if steered.outcome is Outcome.GOVERNOR and not steered.probed:
+        return "No clock was tried out, so the governor kept it; no saving is claimed." + _lengths(
+            steered
+        )
     return _UNSHOWN[steered.outcome].format(clock=clock)
+
+
+_UNCHECKED = {Outcome.NO_STEPS, Outcome.ADVICE, Outcome.UNFINISHED}
+
+
+def _unchecked(steered: Steered) -> str:
+    """Which clock it had, where it is from, and that nothing says what it saves."""
+    choice, advice = steered.choice, steered.advice
+    clock, is_mended = _clock(choice), _origin(choice) != _origin(advice)
+    if steered.outcome is Outcome.UNFINISHED:
+        return f"It ended before {clock} was checked; no saving is claimed.{_lengths(steered)}"
+    if is_mended:
+        advised = f" ({_clock(advice)} was advised)" if is_advised(advice) else ""
+        held = f"Probing chose {clock}{advised}, which was held"
+    elif is_advised(advice):
+        held = f"{clock} was held as advised by {advice.policy}"
+    else:
+        held = "nothing was advised, and the governor had the clock"
+    if steered.outcome is Outcome.NO_STEPS:
+        return f"It marked no training step, so {held}; no saving is claimed."
+    return (
+        f"{held[0].upper()}{held[1:]}; nothing was checked, and no saving is claimed."
+        f"{_lengths(steered)}"
+    )
+
+
+def _lengths(steered: Steered) -> str:
+    """How long the steps of a job must last to be learned from; empty where they did."""
+    if not steered.step_count:
+        return ""
+    step_s = steered.steps_time_s / steered.step_count
+    probing_s, checking_s = shortest_job_s(step_s)
+    needed_s = checking_s if steered.probed else max(probing_s, checking_s)
+    if needed_s <= steered.steps_time_s:
+        return ""
+    return (
+        f" With such steps it needs about {seconds(needed_s, 2)} of them to be probed and checked; "
+        f"it had {seconds(steered.steps_time_s, 2)}."
+    )
+
+
+def shortest_job_s(step_s: float) -> tuple[float, float]:
+    """How long steps have to last, in all, for three clocks to be probed; for one to be checked.
+
+    Steps are taken to last alike at every clock, and power to move as often as is assumed of
+    sensors. Where joulewise is not told how many steps there will be, all is tried all the same.
+    """
+    settings = LiveSettings(probe_clocks_mhz=(1, 2, 3), pair_count=FEWEST_PAIR_COUNT)
+    cost = learning_cost(None, lambda _: step_s, settings, chosen_mhz=1)
+    return (
+        cost.probing_count * step_s / LEARNING_RATIO,
+        cost.verifying_count * step_s / VERIFYING_RATIO,
+    )
 
 
 _BACK = {
@@ -91,10 +211,6 @@ _BACK = {
     Outcome.TOO_SLOW: "takes more time than allowed",
 }
 _UNSHOWN = {
-    Outcome.NO_STEPS: "It marked no training step, so {clock} was held as advised; no saving is "
-    "claimed.",
-    Outcome.ADVICE: "It ran at {clock} as advised; nothing was checked, and no saving is claimed.",
-    Outcome.UNFINISHED: "It ended before {clock} was checked; no saving is claimed.",
     Outcome.GOVERNOR: "No clock was found that does better than the governor, which kept it.",
     Outcome.GIVEN_UP: "The clock was left to somebody else on the way; no saving is claimed.",
     Outcome.SAVES: "{clock} was held.",
@@ -144,6 +260,10 @@ def _row(clock_mhz: int | None, purpose: str, costs: Sequence[ClockCost]) -> tup
     )
 
 
+_IDLE = "idle"
+"""What programs read as the outcome where the GPU did nothing."""
+
+
 def document(result: FinetuneRun, arguments: Sequence[str]) -> dict[str, object]:
     """What `--json` has beside the fields of every command."""
     steered = result.steered
@@ -155,7 +275,7 @@ def document(result: FinetuneRun, arguments: Sequence[str]) -> dict[str, object]
         "is_simulated": result.is_simulated,
         "advice": _choice_document(steered.advice),
         "choice": _choice_document(steered.choice),
-        "outcome": steered.outcome,
+        "outcome": _IDLE if is_idle(steered) else steered.outcome,
         "probed": [_cost_document(cost) for cost in steered.probed],
         "verification": None if steered.saving is None else _saving_document(steered.saving),
         "step_count": steered.step_count,

@@ -42,6 +42,16 @@ _TOLD_SUFFIX = ".told"
 # What a journal that nobody can read may mean. Without the limit found there is none to put back.
 _ALL_CLOCKS = Touched(knobs=frozenset(CLOCK_KNOBS))
 _LARGEST_BYTES = 1 << 20
+# The last one comes of a number with hundreds of digits.
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    RecursionError,
+    OverflowError,
+)
 # The journal names them all, and is written anew with each: it must not grow without end.
 _MOST_LIMITS_COUNT = 1000
 
@@ -135,6 +145,16 @@ def read_journal(path: Path) -> JournalEntry | None:
     return next((entry for entry in entries if entry is not None), None)
 
 
+def device_told(path: Path, uuid: str) -> str | None:
+    """The device string in a journal of this GPU, whatever else is wrong with it."""
+    for one in _both(path):
+        with contextlib.suppress(*_UNREADABLE):
+            fields = json.loads(_content(one))
+            if fields["uuid"] == uuid:
+                return _text(fields["device"])
+    return None
+
+
 def _both(path: Path) -> tuple[Path, Path]:
     """The journal and its copy."""
     return path, path.with_name(f"{path.name}.copy")
@@ -143,10 +163,7 @@ def _both(path: Path) -> tuple[Path, Path]:
 def _read_one(path: Path) -> JournalEntry | None:
     try:
         return _entry(json.loads(_content(path)))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
-    except OverflowError:
-        # Of a number with hundreds of digits.
+    except _UNREADABLE:
         return None
 
 

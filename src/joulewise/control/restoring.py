@@ -13,6 +13,7 @@ from joulewise.control.holder import this_process
 from joulewise.control.journal import (
     DAMAGED_SUFFIX,
     JournalEntry,
+    device_told,
     is_left,
     read_journal,
     refuse_living_author,
@@ -146,7 +147,7 @@ def restored(journal: Path, open_gpu: Callable[[str], Gpu]) -> Restored | None:
             if not is_left(journal):
                 # Its holder gave everything back meanwhile.
                 return _damaged(uuid, journal)
-            replay(journal, _opened(uuid, entry, open_gpu))
+            replay(journal, _opened(uuid, journal, entry, open_gpu))
     except BusyError as error:
         named = holder_at(lock)
         is_giving_back = named is not None and named.is_giving_back
@@ -178,11 +179,16 @@ def _damaged(uuid: str, journal: Path) -> Restored | None:
     return Restored(uuid=uuid, journal=journal, entry=None, outcome=Outcome.LEFT_OPEN, why=why)
 
 
-def _opened(uuid: str, entry: JournalEntry | None, open_gpu: Callable[[str], Gpu]) -> Gpu:
+def _opened(
+    uuid: str, journal: Path, entry: JournalEntry | None, open_gpu: Callable[[str], Gpu]
+) -> Gpu:
     """The GPU that the file is named for, whatever a damaged journal says."""
     # What somebody copied or renamed counts as damaged.
     is_of_it = entry is not None and entry.uuid == uuid
-    usual = "jetson" if is_board(uuid) else f"nvml:{uuid}"
+    usual = f"nvml:{uuid}"
+    if is_board(uuid):
+        # Its files may lie elsewhere than usual, which nothing else tells.
+        usual = device_told(journal, uuid) or "jetson"
     gpu = open_gpu(entry.device if entry is not None and is_of_it else usual)
     if gpu.identity.uuid != uuid:
         raise InputError(

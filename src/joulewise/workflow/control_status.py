@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
-from joulewise.control.daemon.messages import GpuState, State, Status, state_of
+from joulewise.control.daemon.messages import AskedPoint, GpuState, State, Status, state_of
 from joulewise.control.drift import SETTLE_S, DriftWatch
 from joulewise.control.remote import reach
 from joulewise.device.jetson_string import is_jetson
@@ -119,7 +120,28 @@ def _state(gpu: ControlledGpu) -> GpuState:
     trace = lease_trace(gpu.uuid) if gpu.is_control_known else NO_LEASE
     entry = None if gpu.holder is None else trace.entry
     touched = gpu.touched if entry is None else entry.touched
-    return msgspec.structs.replace(state_of(gpu), touched=touched, left_open=trace.damage)
+    state = msgspec.structs.replace(state_of(gpu), touched=touched, left_open=trace.damage)
+    if gpu.holder is None or state.asked is not None or not is_jetson(gpu.device):
+        return state
+    return msgspec.structs.replace(state, asked=_set_on_board(gpu.device, touched))
+
+
+def _set_on_board(device: str, touched: Collection[str]) -> AskedPoint | None:
+    """What a holder has set of a board, as far as its files tell: of clocks that it touched alone.
+
+    Other devices do not tell what they were asked for.
+    """
+    try:
+        board = open_board(device).board_state()
+    except JoulewiseError:
+        return None
+    least_mhz, most_mhz = board.sm_clock_min_mhz, board.sm_clock_max_mhz
+    is_pinned = "sm_clock_mhz" in touched and least_mhz == most_mhz
+    sm_clock_mhz = most_mhz if is_pinned else None
+    mem_clock_mhz = board.mem_clock_locked_mhz if "mem_clock_mhz" in touched else None
+    if sm_clock_mhz is None and mem_clock_mhz is None:
+        return None
+    return AskedPoint(sm_clock_mhz=sm_clock_mhz, mem_clock_mhz=mem_clock_mhz)
 
 
 def _with_drift(gpu: ControlledGpu) -> ControlledGpu:

@@ -1,4 +1,4 @@
-"""What applying an operating point would write to an NVIDIA GPU, call by call; writes nothing."""
+"""What applying an operating point would write to a GPU, call by call; writes nothing."""
 
 from __future__ import annotations
 
@@ -11,19 +11,27 @@ from joulewise.control.daemon.messages import GpuState, May, State, Status
 from joulewise.control.journal import knobs_of
 from joulewise.control.remote import DaemonConnection, reach
 from joulewise.control.state import default_state_dir, journal_file
-from joulewise.domain.errors import JoulewiseError, NotSupported
+from joulewise.domain.errors import JoulewiseError
 from joulewise.domain.points import KNOBS, ClockGrid, OperatingPoint
 from joulewise.domain.ports import GpuIdentity, ReadBackGpu, WatchedGpu
+from joulewise.workflow.dry_board import FileWrite, file_writes
 from joulewise.workflow.lease_findings import lease_trace
 from joulewise.workflow.leasing import is_guarded, socket_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One call that sets something, and the line of nvidia-smi that does the same."""
+    """One call that sets something, and the line for a shell that does the same.
+
+    On a board a text is written to a file: `call` is that line itself, and `nvidia_smi` is
+    `None`, for that tool sets nothing there.
+    """
 
     call: str
-    nvidia_smi: str
+    nvidia_smi: str | None
+    file: str | None = None
+    """The file that `text` is written to, on a board."""
+    text: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,17 +80,12 @@ def dry_run(gpu: WatchedGpu, point: OperatingPoint) -> DryRun:
     first.
 
     Raises:
-        NotSupported: a board whose clocks are files, and no calls of NVML.
+        NotSupported: a clock that a board does not list.
         DeviceError: the GPU does not answer, or joulewised does not.
         NotPermitted: this account may not ask joulewised, which would do it.
     """
-    identity, grid = gpu.identity, gpu.clock_grid()
-    if isinstance(gpu, ReadBackGpu):
-        raise NotSupported(
-            f"what would be written to {identity.name} is not listed: its clocks are files",
-            hint="Its min_freq and max_freq are set to the clock asked for, and put back as found; "
-            f"joulewise doctor --device {identity.spec} says where they lie.",
-        )
+    identity = gpu.identity
+    planned = _planned(gpu, point)
     found_w = gpu.knob_state().power_limit_w
     control = _control(identity, point)
     is_ours = control.daemon is None and not point.is_auto
@@ -91,9 +94,9 @@ def dry_run(gpu: WatchedGpu, point: OperatingPoint) -> DryRun:
         device_name=identity.name,
         is_simulated=identity.is_simulated,
         point=point,
-        writes=tuple(_writes(identity.uuid, point, grid)),
-        frees=tuple(_frees(identity.uuid, point, grid)),
-        gives_back=tuple(_gives_back(identity.uuid, point, found_w)),
+        writes=planned.writes,
+        frees=planned.frees,
+        gives_back=planned.gives_back,
         touched=tuple(knob for knob in KNOBS if knob in knobs_of(point)),
         found_power_limit_w=None if point.power_limit_w is None else found_w,
         journal=journal_file(identity, default_state_dir()) if is_ours else None,
@@ -101,6 +104,42 @@ def dry_run(gpu: WatchedGpu, point: OperatingPoint) -> DryRun:
         holder=control.holder,
         left_set=control.left_set,
         refusal=control.refusal,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """Calls, or writes to files."""
+
+    writes: tuple[Write, ...]
+    frees: tuple[Write, ...]
+    gives_back: tuple[Write, ...]
+
+
+def _planned(gpu: WatchedGpu, point: OperatingPoint) -> _Planned:
+    identity = gpu.identity
+    if isinstance(gpu, ReadBackGpu):
+        of_files = file_writes(identity.spec, point)
+        # What others have set of clocks that are left alone stays as it is.
+        return _Planned(
+            writes=tuple(map(_to_file, of_files.writes)),
+            frees=(),
+            gives_back=tuple(map(_to_file, of_files.gives_back)),
+        )
+    uuid, grid, found_w = identity.uuid, gpu.clock_grid(), gpu.knob_state().power_limit_w
+    return _Planned(
+        writes=tuple(_writes(uuid, point, grid)),
+        frees=tuple(_frees(uuid, point, grid)),
+        gives_back=tuple(_gives_back(uuid, point, found_w)),
+    )
+
+
+def _to_file(write: FileWrite) -> Write:
+    return Write(
+        call=f"echo {write.text} > {write.place}",
+        nvidia_smi=None,
+        file=write.place,
+        text=write.text,
     )
 
 

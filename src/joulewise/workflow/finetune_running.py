@@ -26,6 +26,7 @@ from joulewise.workflow.baseline_state import baseline_doubts
 from joulewise.workflow.command import Command
 from joulewise.workflow.daemon_lease import DaemonLease
 from joulewise.workflow.finetune_blocks import BlockSteering, MarkSource
+from joulewise.workflow.finetune_telling import PhaseTeller
 from joulewise.workflow.leasing import lease_on
 from joulewise.workflow.point_watch import Notice
 
@@ -107,6 +108,7 @@ class LiveSteering:
         self._marks = marks
         self.blocks = BlockSteering(gpu, lease, governor.scheduler, marks, notice)
         self._doubts: tuple[Caveat, ...] = ()
+        self._teller = PhaseTeller(governor, notice)
 
     def begin(self) -> None:
         """See how the board was found, and set the advised clock. Raises as setting does."""
@@ -127,6 +129,8 @@ class LiveSteering:
     def _hear_of_length(self) -> None:
         if self._governor.step_count is None:
             self._governor.step_count = self._marks.planned_count
+        if not self.blocks.is_hands_off:
+            self._teller.look()
 
     def steered(self) -> Steered:
         """What came of it, once the program has ended."""

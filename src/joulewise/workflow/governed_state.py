@@ -40,7 +40,7 @@ def changed_since(found: BoardState, now: BoardState) -> tuple[Caveat, ...]:
         return ()
     seen = (
         f"somebody has set {', '.join(moved)} of {now.board} while it was measured under its "
-        "governor, so nothing is claimed against that"
+        "governor"
     )
     pinned = [one for one in doubts_of_state(now) if one.kind is CaveatKind.BASELINE_PINNED]
     advice = "Stop the other controller, and run again."

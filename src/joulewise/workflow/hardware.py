@@ -8,7 +8,7 @@ from pathlib import Path
 
 from joulewise.control.remote import reach
 from joulewise.device.jetson_string import PREFIX as BOARD
-from joulewise.device.jetson_string import is_jetson
+from joulewise.device.jetson_string import ROOT_VARIABLE, is_jetson
 from joulewise.device.nvml_discovery import FoundGpu, gpu_count, seen_gpus
 from joulewise.device.nvml_gpu import NvmlGpu, open_nvml
 from joulewise.device.nvml_string import (
@@ -34,6 +34,12 @@ from joulewise.workflow.jetson_boards import (
 )
 from joulewise.workflow.jetson_time import refuse_standing_time
 from joulewise.workflow.leasing import socket_path
+
+# A container, or a tree of files, has the board's files elsewhere than a board itself.
+_BOARD_HINT = (
+    f"A Jetson board is --device {BOARD}; where its files lie below another folder than /, "
+    f"{ROOT_VARIABLE} names that."
+)
 
 
 def open_hardware(device: str) -> Gpu:
@@ -126,7 +132,7 @@ def no_gpu_here() -> NotSupported | None:
             "compute,utility: utility brings NVML. joulewise doctor tells more.",
         )
     hint = "" if diagnosis.hint is None else f"{diagnosis.hint} "
-    return NotSupported(diagnosis.verdict, hint=f"{hint}joulewise doctor tells more.")
+    return NotSupported(diagnosis.verdict, hint=f"{hint}{_BOARD_HINT} joulewise doctor tells more.")
 
 
 def _answers(socket: Path) -> bool:

@@ -253,11 +253,18 @@ def _document(planned: DryRun) -> dict[str, object]:
 def render_dry_run(console: Console, planned: DryRun) -> None:
     """The calls in order, what is journalled, and what undoes them."""
     print_line(console, f"{planned.device_name} ({planned.device})")
-    console.print(table(None, ("when", "NVML call"), _write_rows(planned), left_count=2))
-    console.print()
-    console.print("The same with nvidia-smi:", markup=False)
-    for write in (*planned.writes, *planned.frees, *planned.gives_back):
-        print_line(console, f"  {write.nvidia_smi}")
+    writes = (*planned.writes, *planned.frees, *planned.gives_back)
+    if any(write.file is not None for write in writes):
+        for when, line in _write_rows(planned):
+            if when:
+                print_line(console, f"{when}:")
+            print_line(console, f"  {line}")
+    else:
+        console.print(table(None, ("when", "NVML call"), _write_rows(planned), left_count=2))
+        console.print()
+        console.print("The same with nvidia-smi:", markup=False)
+        for write in writes:
+            print_line(console, f"  {write.nvidia_smi}")
     for line in _dry_notes(planned):
         console.print()
         print_line(console, line)

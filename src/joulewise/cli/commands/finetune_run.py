@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from joulewise.cli.beside import JsonAtEnd, ResultOut, UserCommand, end, require_out, tell
-from joulewise.cli.finetune_run_render import document, render
-from joulewise.cli.outcome import Outcome
-from joulewise.cli.values import slowdown_budget
+from joulewise.cli.finetune_run_render import document, render, shown
+from joulewise.cli.options import FailOn
+from joulewise.cli.outcome import EXIT_CAVEAT, Outcome
+from joulewise.cli.values import caveat_kinds, slowdown_budget
 from joulewise.domain.plan import Status
 from joulewise.finetune.live import DEFAULT_PAIR_COUNT, FEWEST_PAIR_COUNT
 from joulewise.workflow.command import Command
@@ -61,7 +62,8 @@ VerifyPairs = Annotated[
         "--verify-pairs",
         min=FEWEST_PAIR_COUNT,
         max=1000,
-        help="Pairs of blocks, governor and choice, that tell what the choice saves.",
+        help="Pairs of blocks, governor and choice, that tell what the choice saves. As many "
+        "again are run where these show nothing and the job has room for them.",
     ),
 ]
 Steps = Annotated[
@@ -69,8 +71,8 @@ Steps = Annotated[
     typer.Option(
         "--steps",
         min=1,
-        help="Training steps that the command takes, where it does not say so itself: short jobs "
-        "take the advice as it is.",
+        help="Training steps that the command takes, where it does not say so itself. A job that "
+        "lasts too short to learn from takes the advice as it is; without a number all is tried.",
     ),
 ]
 
@@ -87,6 +89,7 @@ def finetune_run(
     steps: Steps = None,
     out: ResultOut = None,
     as_json: JsonAtEnd = False,
+    fail_on: FailOn = None,
 ) -> None:
     """Run a training program at the clock that suits it, and prove on its own steps that it saves.
 
@@ -95,8 +98,14 @@ def finetune_run(
     has the clock. The command marks its steps: see JoulewiseCallback and StepMarker. It has its
     own input, output and exit code; the result goes to standard error. Clocks are given back
     whatever comes.
+
+    A block lasts ten steps, and 1.6 s at least, for the power sensor; so training has to last
+    some 65 s to be probed and 50 s to be checked, and longer where a step takes over 0.1 s.
+
+    In the JSON object slowdown_ratio is time over that of the governor: 1.05 is 5 % more, which
+    --max-slowdown calls 0.05.
     """
-    own = Command(command or ())
+    own, wanted = Command(command or ()), caveat_kinds(fail_on)
     require_out(out)
     asked = AskedGovernor(
         config=config,
@@ -109,15 +118,18 @@ def finetune_run(
     )
     gpu = only_gpu(device)
     result = finetune_while(gpu, governor_for(gpu, asked), own, tell)
-    shown = result.steered.shown
+    saving = shown(result.steered)
     outcome = Outcome(
         status=Status.FEASIBLE,
         render=lambda console: render(console, result, own.arguments),
-        slowdown_ratio=None if shown is None else shown.time_ratio,
-        saving_ratio=None if shown is None else 1.0 - shown.energy_ratio,
+        slowdown_ratio=None if saving is None else saving.time_ratio,
+        saving_ratio=None if saving is None else 1.0 - saving.energy_ratio,
         energy_j=result.steered.energy_j,
         time_s=result.time_s,
         caveats=result.caveats,
         extra=document(result, own.arguments),
     )
-    end(outcome, result.code, trouble=result.trouble, as_json=as_json, out=out)
+    # The command's own exit code goes first.
+    is_doubted = any(caveat.kind in wanted for caveat in outcome.caveats)
+    code = result.code or (EXIT_CAVEAT if is_doubted and result.trouble is None else 0)
+    end(outcome, code, trouble=result.trouble, as_json=as_json, out=out)

@@ -29,6 +29,7 @@ from joulewise.domain.plan import Status
 from joulewise.report.wording import decimal
 from joulewise.workflow.importing_tegrastats import ClocksSeen, TegrastatsSummary, summarise_log
 
+_PER_S = {"s": 1.0, "ms": 1e3, "µs": 1e6}
 _UNITS_S = {"": 1.0, "s": 1.0, "ms": 1e-3}
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{0,9})?|\.\d{1,9})\s*(ms|s|)", re.ASCII)
 
@@ -126,15 +127,26 @@ def _print(console: Console, summary: TegrastatsSummary) -> None:
 def _facts(summary: TegrastatsSummary) -> Iterator[tuple[str, str]]:
     yield "lines", f"{summary.line_count}, of {counted(summary.run_count, 'run')}"
     if summary.interval_s is not None:
-        error_s = summary.interval_error_s
-        within = "" if error_s is None else f", give or take {seconds(error_s, 2)}"
-        yield "apart by", f"{seconds(summary.interval_s)}{within}"
+        yield "apart by", _give_or_take(summary.interval_s, summary.interval_error_s)
     yield from _clocks("GPU clock", summary.sm_clocks)
     yield from _clocks("memory clock", summary.mem_clocks)
     if summary.busy_ratio is not None:
         yield "GPU busy", percent(summary.busy_ratio)
     if summary.highest_gpu_temp_c is not None:
         yield "hottest GPU", f"{decimal(summary.highest_gpu_temp_c, 1)} °C"
+
+
+def _give_or_take(time_s: float, error_s: float | None) -> str:
+    """The error in the unit of the time, and to its last digit: `111.1 ms, give or take 0.5 ms`."""
+    said = seconds(time_s)
+    if error_s is None:
+        return said
+    digits, unit = said.split(" ")
+    places_count = len(digits.partition(".")[2])
+    least = 10.0**-places_count
+    if error_s * _PER_S[unit] < least / 2:
+        return f"{said}, give or take less than {decimal(least, places_count)} {unit}"
+    return f"{said}, give or take {decimal(error_s * _PER_S[unit], places_count)} {unit}"
 
 
 def _clocks(name: str, seen: ClocksSeen | None) -> Iterator[tuple[str, str]]:
