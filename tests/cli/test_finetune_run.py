@@ -12,7 +12,14 @@ import pytest
 from inline_snapshot import snapshot
 from rich.console import Console
 
-from joulewise.cli.finetune_run_render import document, render, sentence
+from joulewise.cli.finetune_run_render import (
+    document,
+    is_idle,
+    render,
+    sentence,
+    shortest_job_s,
+    shown,
+)
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.finetuning import ClockChoice, ClockCost
 from joulewise.domain.plan import Interval
@@ -81,6 +88,9 @@ def test_a_saving_is_told_with_its_interval_and_what_it_cost() -> None:
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == snapshot("""\
 
+Advised by tree: 714 MHz; least energy.
+Chosen by probe: 612 MHz; least energy.
+
 clock     for       blocks  time per step  energy per step
 408 MHz   probing        1       700.0 ms         17.000 J
 612 MHz   probing        1       550.0 ms         16.000 J
@@ -130,6 +140,97 @@ def test_what_is_not_shown_is_not_claimed(
     assert ended.steered.shown is None
 
 
+def test_what_was_advised_and_by_whom_is_told() -> None:
+    console = Console(file=io.StringIO(), width=100)
+    render(console, result(), COMMAND)
+
+    assert isinstance(console.file, io.StringIO)
+    said = console.file.getvalue()
+    assert "Advised by tree: 714 MHz; least energy." in said
+    assert "Chosen by probe: 612 MHz; least energy." in said
+
+
+@pytest.mark.parametrize(
+    ("advice", "chosen", "words"),
+    [
+        (
+            choice(816, "tree"),
+            choice(408),
+            "Probing chose 408 MHz (816 MHz was advised), which was held; nothing was checked",
+        ),
+        (
+            choice(None, "none"),
+            choice(408),
+            "Probing chose 408 MHz, which was held; nothing was checked",
+        ),
+        (
+            choice(816, "tree"),
+            choice(816, "tree"),
+            "816 MHz was held as advised by tree; nothing was checked",
+        ),
+        (
+            choice(None, "none"),
+            choice(None, "none"),
+            "Nothing was advised, and the governor had the clock; nothing was checked",
+        ),
+    ],
+)
+def test_only_what_was_advised_is_said_to_be(
+    advice: ClockChoice, chosen: ClockChoice, words: str
+) -> None:
+    ended = result(Outcome.ADVICE, None)
+    steered = replace(ended.steered, advice=advice, choice=chosen)
+
+    assert words in sentence(replace(ended, steered=steered), COMMAND)
+
+
+def test_a_governor_that_nothing_was_tried_against_is_not_called_better() -> None:
+    ended = result(Outcome.GOVERNOR, None)
+    untried = replace(ended, steered=replace(ended.steered, probed=()))
+
+    assert "No clock was tried out, so the governor kept it" in sentence(untried, COMMAND)
+    assert "does better" not in sentence(untried, COMMAND)
+
+
+def test_an_idle_gpu_saves_nothing_whatever_its_board_draws() -> None:
+    ended = result()
+    busy = [replace(one, busy_ratio=0.9) for one in ended.steered.probed]
+    idle = tuple(replace(one, busy_ratio=0.0) for one in busy)
+    steered = replace(ended.steered, probed=idle, pairs=())
+
+    assert not is_idle(ended.steered), "a board that tells no load is not called idle"
+    assert not is_idle(replace(steered, probed=(*idle, busy[0])))
+    assert shown(ended.steered) is not None
+    assert shown(steered) is None
+    said = sentence(replace(ended, steered=steered), COMMAND)
+    assert "The GPU stayed idle" in said
+    assert "saves" not in said
+    assert document(replace(ended, steered=steered), COMMAND)["outcome"] == "idle"
+
+
+def test_a_program_that_fails_is_said_to_have_failed() -> None:
+    failed = replace(result(Outcome.NO_STEPS, None), code=2, time_s=0.2774)
+
+    assert sentence(failed, COMMAND).startswith("python train.py failed with 2 after 277.4 ms")
+
+
+def test_a_job_that_was_too_short_is_told_how_long_it_should_be() -> None:
+    ended = result(Outcome.ADVICE, None)
+    steered = replace(ended.steered, probed=(), step_count=120, steps_time_s=12.0)
+    said = sentence(replace(ended, steered=steered), COMMAND)
+
+    assert "needs about 69 s of them to be probed and checked; it had 12 s" in said
+    assert "needs about" not in sentence(ended, COMMAND)
+
+
+def test_help_says_how_long_training_has_to_last(joulewise: Joulewise) -> None:
+    said = " ".join(joulewise("finetune", "run", "--help").out.split())
+    probing_s, checking_s = shortest_job_s(0.05)
+
+    assert f"some {5 * round(probing_s / 5)} s to be probed" in said
+    assert f"{5 * round(checking_s / 5)} s to be checked" in said
+
+
 def test_the_object_for_programs_has_every_figure_of_the_text() -> None:
     told = decode_document(
         json.dumps(document(result(), COMMAND)).encode(), dict[str, object], "said"
@@ -157,6 +258,7 @@ ANYTHING = (sys.executable, "-c", "pass")
         (("--device", "virtual:agx-orin", "--", *ANYTHING), "no command runs on virtual:agx-orin"),
         (("--max-slowdown", "much", "--", *ANYTHING), "is not a slowdown"),
         (("--verify-pairs", "1", "--", *ANYTHING), "verify-pairs"),
+        (("--fail-on", "Nonsense", "--", *ANYTHING), "Nonsense"),
         (("--out", "no/such/folder/x.json", "--", *ANYTHING), "no/such/folder"),
     ],
 )

@@ -185,3 +185,19 @@ def test_a_measured_log_reads_as_users_will_see_it(
     assert document["mean_power_w"] == pytest.approx(14.13, abs=0.01)
     assert document["mem_clocks"] == {"least_mhz": 2133, "median_mhz": 2133, "most_mhz": 2133}
     assert (document["line_count"], document["run_count"]) == (162, 1)
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "error_s", "words"),
+    [
+        (0.1111, 0.00048, "111.1 ms, give or take 0.5 ms"),
+        (0.5, 0.0038, "500.0 ms, give or take 3.8 ms"),
+        (1.0, 0.0038, "1.000 s, give or take 0.004 s"),
+        (0.5, 1e-6, "500.0 ms, give or take less than 0.1 ms"),
+        (0.5, None, "500.0 ms"),
+    ],
+)
+def test_an_interval_and_its_error_have_one_unit(
+    interval_s: float, error_s: float | None, words: str
+) -> None:
+    assert give_or_take(interval_s, error_s) == words

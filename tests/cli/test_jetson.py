@@ -195,11 +195,23 @@ def test_nvml_on_a_jetson_is_answered_by_what_to_say_instead(tree: Tree, tmp_pat
     assert "--device jetson" in said.stderr
 
 
-def test_a_dry_run_says_that_a_board_has_no_calls_to_list(joulewise: Joulewise, tree: Tree) -> None:
+def test_a_dry_run_lists_what_would_be_written_to_which_file(
+    joulewise: Joulewise, tree: Tree
+) -> None:
+    before = tree.state()
     said = joulewise("apply", "--device", tree.device, "--sm-clock", "612", "--dry-run")
-    assert said.code == 1
-    assert "its clocks are files" in said.err
-    assert "nvidia-smi" not in said.err
+    node = f"{tree.root}/{NODE}"
+    lines = [line.strip() for line in said.out.splitlines() if line.startswith("  echo")]
+
+    assert said.code == 0
+    assert lines == [
+        f"echo 612000000 > {node}/max_freq",
+        f"echo 612000000 > {node}/min_freq",
+        f"echo 1300500000 > {node}/max_freq",
+        f"echo 306000000 > {node}/min_freq",
+    ]
+    assert "nvidia-smi" not in said.out
+    assert tree.state() == before
 
 
 @pytest.mark.parametrize("command", [("run",), ("apply", "--sm-clock", "612")])
@@ -264,9 +276,12 @@ def test_status_tells_who_holds_the_board_and_that_somebody_pinned_it(
     lease = take_lease(gpu, state_dir=tmp_path / "state", guard=NoGuard())
     lease.apply(OperatingPoint(sm_clock_mhz=612))
     held = _only(joulewise("status", "--json").document)
+    shown = joulewise("status").out
     lease.release()
     assert held["held_by"]["pid"] == os.getpid()
     assert held["touched"] == ["sm_clock_mhz"]
+    assert held["asked"] == {"sm_clock_mhz": 612, "mem_clock_mhz": None, "power_limit_w": None}
+    assert "612/auto" in shown
 
 
 def test_status_tells_of_the_board_beside_what_joulewised_knows(

@@ -127,7 +127,7 @@ def _print(console: Console, summary: TegrastatsSummary) -> None:
 def _facts(summary: TegrastatsSummary) -> Iterator[tuple[str, str]]:
     yield "lines", f"{summary.line_count}, of {counted(summary.run_count, 'run')}"
     if summary.interval_s is not None:
-        yield "apart by", _give_or_take(summary.interval_s, summary.interval_error_s)
+        yield "apart by", give_or_take(summary.interval_s, summary.interval_error_s)
     yield from _clocks("GPU clock", summary.sm_clocks)
     yield from _clocks("memory clock", summary.mem_clocks)
     if summary.busy_ratio is not None:
@@ -136,7 +136,7 @@ def _facts(summary: TegrastatsSummary) -> Iterator[tuple[str, str]]:
         yield "hottest GPU", f"{decimal(summary.highest_gpu_temp_c, 1)} °C"
 
 
-def _give_or_take(time_s: float, error_s: float | None) -> str:
+def give_or_take(time_s: float, error_s: float | None) -> str:
     """The error in the unit of the time, and to its last digit: `111.1 ms, give or take 0.5 ms`."""
     said = seconds(time_s)
     if error_s is None:
