@@ -93,7 +93,8 @@ _SPREADS: Final = {"bert-xlarge": 0.015, "pythia-14m": 0.04}
 """Every run was made once; the second was read off a picture."""
 # Energies alone say nothing of times: what fixes them is the power of both rails under load at
 # MAXN and FLOPs counted per step. A user saw 40.4 W on the GPU's rail under stress
-# (forums.developer.nvidia.com/t/323456); that training comes near it with a CPU near idle is assumed.
+# (forums.developer.nvidia.com/t/323456); that training comes near it, with a CPU near idle, is
+# assumed.
 _FULL_LOAD_W, _FULL_LOAD_SPREAD_W = 40.0, 1.5
 _MEMORY_EFFICIENCY_RATIO: Final = 0.7  # assumed, as are the two ratios of eager launches
 _ENCODER_LAUNCH_RATIO, _DECODER_LAUNCH_RATIO = 2.0, 3.0

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 from inline_snapshot import snapshot
 
+from joulewise.cli.commands.importing_tegrastats import give_or_take
 from tests.cli.conftest import Joulewise
 
 SCHEMA = json.loads(

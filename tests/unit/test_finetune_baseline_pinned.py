@@ -55,9 +55,15 @@ def steered_with(
     advice = ClockChoice(policy="tree", sm_clock_mhz=714, reason="rules")
     live = LiveGovernor(advice, LiveSettings(pair_count=3), lambda _, __: advice)
     told, is_done = list[str](), False
+
+    def tell(line: str) -> None:
+        # Beside which steps are for what.
+        if line.startswith(CaveatKind.FOREIGN_CONTROL):
+            told.append(line)
+
     training = VirtualTraining(session.gpu)
     with lease_on(session.gpu) as lease:
-        steering = LiveSteering(session.gpu, lease, live, training, told.append)
+        steering = LiveSteering(session.gpu, lease, live, training, tell)
         steering.begin()
 
         def look() -> None:

@@ -139,8 +139,9 @@ def test_a_clock_that_somebody_else_sets_meanwhile_is_left_alone(tmp_path: Path)
     assert steered.outcome is Outcome.GIVEN_UP
     assert CaveatKind.FOREIGN_CONTROL in kinds(steered)
     assert steering.blocks.is_hands_off
-    assert len(told) == 1
-    assert "408" in told[0]
+    warned = [line for line in told if line.startswith(CaveatKind.FOREIGN_CONTROL)]
+    assert len(warned) == 1
+    assert "408" in warned[0]
     assert bounds(tmp_path) == ("408000000", "408000000")
 
 
@@ -175,7 +176,7 @@ def test_a_clock_that_cannot_be_set_any_more_ends_no_training() -> None:
     assert steered.outcome is Outcome.GIVEN_UP
     assert steered.step_count == 70
     assert "the kernel said no" in str(steering.blocks.trouble)
-    assert len(told) == 1
+    assert sum("the kernel said no" in line for line in told) == 1
 
 
 def test_without_rights_nothing_runs_and_nothing_is_set() -> None:

@@ -15,7 +15,7 @@ from joulewise.workflow.finetune_telling import PhaseTeller
 STEP_S, READ_S = 0.5, 0.1
 
 
-def told(power_w_at_612: float, steps: int = 400) -> list[str]:
+def told(power_w_at_612: float, step_count: int = 400) -> list[str]:
     """All that is told of a job whose choice is 612 MHz; the governor's clock draws 20 W."""
 
     def choose(_costs: Sequence[ClockCost], _baseline: ClockCost | None) -> ClockChoice:
@@ -25,17 +25,16 @@ def told(power_w_at_612: float, steps: int = 400) -> list[str]:
     governor = LiveGovernor(advice, LiveSettings(probe_clocks_mhz=(408, 612, 816)), choose)
     said: list[str] = []
     teller, log, asked_mhz = PhaseTeller(governor, said.append), PowerLog(), -1
-    marks = [StepMark(step=0, time_s=0.0)]
-    for number in range(round(steps * STEP_S / READ_S)):
+    per_step_count = round(STEP_S / READ_S)
+    for number in range(round(step_count * STEP_S / READ_S)):
         time_s, scheduler = number * READ_S, governor.scheduler
-        if scheduler.asked_mhz != asked_mhz:
+        if (scheduler.asked_mhz or 0) != asked_mhz:
             asked_mhz = scheduler.asked_mhz or 0
             scheduler.applied(time_s, log.shown_within_s() if number else READ_S)
         power_w = power_w_at_612 if scheduler.asked_mhz == 612 else 20.0
         log.add(sample(time_s, power_w + 0.01 * (number % 7)))
-        if number and number % round(STEP_S / READ_S) == 0:
-            marks.append(StepMark(step=marks[-1].step + 1, time_s=time_s))
-        scheduler.see(marks[:] if number == 0 else marks[-1:], log)
+        step, is_between = divmod(number, per_step_count)
+        scheduler.see(() if is_between else [StepMark(step=step, time_s=time_s)], log)
         teller.look()
     return said
 
