@@ -7,7 +7,9 @@ point a run of its own with 2 % noise in time and in energy, trains the policies
 all policies pick: for each training job with that job left out of the training and of the choice
 of the tree's size, and for 54 jobs on 6 tasks that nobody was trained on. Picks are judged by the
 simulator's own noise-free curves. Tables: the usual noise; blocks of ten steps as noisy as whole
-runs (a tenth of the seeds); and a time budget of 10 % (a tenth of the seeds).
+runs (a tenth of the seeds); and a time budget of 10 % (a tenth of the seeds). The law that
+probing fits was picked on the two curves that the virtual board is fitted to, so probing is
+repeated with other laws and other clocks (a tenth of the seeds).
 
 Results go to `studies/results/finetune.json`. Exit status 1 if a target is missed. The policy that
 is shipped is learned from the same curves without noise:
@@ -22,15 +24,17 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+
 from joulewise.finetune.evaluation import ONE_EPOCH, Bench, SeedPicks
 from joulewise.finetune.evaluation_noise import HARD_NOISE, USUAL_NOISE, EvaluationNoise
 from joulewise.finetune.evaluation_scores import policy_scores
-from joulewise.finetune.probing import FEWEST_STEPS_TO_PROBE_COUNT
+from joulewise.finetune.evaluation_sensitivity import PROBE_METHODS, probe_regrets
 from joulewise.report.policy_table import (
     GROUP_TITLES,
     POLICY_COLUMNS,
@@ -39,11 +43,13 @@ from joulewise.report.policy_table import (
     policy_rows,
     scored,
 )
+from joulewise.store.policies import PolicyKind
 from joulewise.workflow.finetune_evaluating import pick_all, virtual_bench
 
 DEVICE = "virtual:agx-orin"
 LARGEST_MEAN_REGRET_RATIO = 0.015
 LARGEST_WORST_REGRET_RATIO = 0.04
+LEAST_WITHIN_BUDGET_RATIO = 0.99
 RESULT = Path(__file__).parent / "results" / "finetune.json"
 SIMULATED = (
     f"Simulated: all curves are those of {DEVICE}, a physics model that was fitted to energies of "
@@ -85,11 +91,23 @@ TITLES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeVariant:
+    """What probing regrets with another law or other clocks."""
+
+    method: str
+    group: JobGroup
+    seed_count: int
+    mean_regret_ratio: float
+    worst_regret_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The scores of one setting."""
+    """The scores of one setting, and what other ways to probe come to."""
 
     setting: str
     scores: tuple[PolicyScore, ...]
+    variants: tuple[ProbeVariant, ...] = ()
 
 
 def run_seeds(setting: Setting, seeds: Sequence[int]) -> list[SeedPicks]:
@@ -112,12 +130,47 @@ def run_study(seed_count: int, job_count: int) -> list[Result]:
                 print(f"{setting.name}: {done_count} of {len(futures)}", file=sys.stderr)
             picks = [one for future in futures for one in future.result()]
             scores = policy_scores(setting.bench, picks)
-            results.append(Result(setting=setting.name, scores=scores))
+            few = picks[: max(1, len(picks) // 10)] if setting.name == "usual" else picks
+            is_varied = setting.max_slowdown_ratio is None
+            variants = tuple(probe_variants(setting.bench, few)) if is_varied else ()
+            results.append(Result(setting=setting.name, scores=scores, variants=variants))
     return results
 
 
+def probe_variants(bench: Bench, picks: Sequence[SeedPicks]) -> Iterator[ProbeVariant]:
+    """Probe from the same advice in other ways; each draws the same noise."""
+    advised_by = PolicyKind.REGRET.value
+    for method in PROBE_METHODS:
+        for group, curves in ((JobGroup.LEFT_OUT, bench.training), (JobGroup.UNSEEN, bench.unseen)):
+            regrets = np.array(
+                [
+                    probe_regrets(
+                        curves,
+                        (one.left_out if group is JobGroup.LEFT_OUT else one.unseen)[advised_by],
+                        method,
+                        bench.noise,
+                        np.random.default_rng((one.seed, 1)),
+                    )
+                    for one in picks
+                ]
+            )
+            yield ProbeVariant(
+                method=method.name,
+                group=group,
+                seed_count=len(picks),
+                mean_regret_ratio=float(regrets.mean()),
+                worst_regret_ratio=float(regrets.mean(axis=0).max()),
+            )
+
+
 def missed_targets(results: Sequence[Result]) -> list[str]:
-    """What probing and our trees fall short of under the usual noise."""
+    """What probing and our trees fall short of.
+
+    Regrets are held against the targets under the usual noise and without a budget. Within a
+    budget it is the budget that has to be kept: a pick that breaks it may take less energy than
+    any that keeps it, so regret alone would praise it. The published tree's clock is raised to
+    what keeps a budget at any job, and there ours are not held to beat it.
+    """
     missed = []
     scores = next(one.scores for one in results if one.setting == "usual")
     for group in (JobGroup.LEFT_OUT, JobGroup.UNSEEN):
@@ -133,7 +186,15 @@ def missed_targets(results: Sequence[Result]) -> list[str]:
             assert ours is not None
             if ours.mean_regret_ratio > paper.mean_regret_ratio:
                 missed.append(f"{group}: {name} regrets more than paper-mlg")
-    return missed
+    return [*missed, *_broken_budgets(results)]
+
+
+def _broken_budgets(results: Sequence[Result]) -> Iterator[str]:
+    for result in results:
+        for one in result.scores:
+            kept = one.within_budget_ratio
+            if kept is not None and kept < LEAST_WITHIN_BUDGET_RATIO:
+                yield f"{result.setting}, {one.group}: {one.policy} keeps {kept:.1%} of its budgets"
 
 
 def table_text(result: Result) -> str:
@@ -145,6 +206,11 @@ def table_text(result: Result) -> str:
         rows = (POLICY_COLUMNS, *policy_rows(result.scores, group))
         lines += [f"{row[0]:<17}" + "".join(f"{cell:>15}" for cell in row[1:]) for row in rows]
     lines += ["", *_asides(result)]
+    lines += [
+        f"{one.group}: probing, {one.method}: regret {one.mean_regret_ratio:.2%}, worst job "
+        f"{one.worst_regret_ratio:.2%} ({one.seed_count} seeds)"
+        for one in result.variants
+    ]
     return "\n".join(lines)
 
 
@@ -155,9 +221,9 @@ def _asides(result: Result) -> list[str]:
         epoch = scored(result.scores, ONE_EPOCH, group)
         if epoch is not None and epoch.whole_job_saving_ratio is not None:
             said.append(
-                f"{group}: in one epoch {epoch.probed_job_count} of {epoch.job_count} jobs are "
-                f"long enough to probe ({FEWEST_STEPS_TO_PROBE_COUNT} steps); with the steps spent "
-                f"on it all save {100 * epoch.whole_job_saving_ratio:.1f} %."
+                f"{group}: in one epoch {epoch.probed_job_count:.1f} of {epoch.job_count} jobs "
+                "are long enough to probe (at most a tenth of their steps); with the steps spent on "
+                f"that and on checking, all save {100 * epoch.whole_job_saving_ratio:.1f} %."
             )
         found = [scored(result.scores, name, group) for name in ("tree", "regret", "probe")]
         said += [_against_paper(one) for one in found if one is not None]

@@ -302,7 +302,7 @@ def test_the_board_is_among_the_devices(joulewise: Joulewise, tree: Tree) -> Non
     line = _only({"jetson": [one for one in lines if "jetson" in one["device"]]}, "jetson")
     assert line["device"] == tree.device
     assert (line["sm_clock_count"], line["mem_clock_count"]) == (11, 4)
-    assert line["uuid"] == f"GPU-jetson-{layout(BOARD).serial}"
+    assert line["uuid"] == f"GPU-jetson-{tree_serial(layout(BOARD), tree.root)}"
 
 
 def _findings(joulewise: Joulewise, *arguments: str) -> dict[str, dict[str, str]]:

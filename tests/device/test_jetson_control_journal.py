@@ -50,7 +50,7 @@ def test_a_dead_holder_of_whom_nothing_is_known_leaves_the_stock_state() -> None
         "/etc/passwd",
         "/board/sys/class/devfreq/15340000.vic/max_freq",
         "/board/sys/class/devfreq/17000000.gpu/../15340000.vic/max_freq",
-        "/sys/class/devfreq/17000000.gpu/max_freq",
+        "/board/sys/class/devfreq/17000000.gpu/max_freq/max",
         "/board/sys/class/devfreq/17000000.gpu/power/control",
     ],
 )
@@ -60,9 +60,25 @@ def test_a_journal_that_names_other_files_writes_none_of_them(foreign: str) -> N
     before = dict(board.files)
     named = FoundSetting(knob="sm_clock_mhz", path=foreign, text="408000000")
 
-    board.open().reset(Touched(knobs=SM, found=KnobState(settings=(named,))))
+    with pytest.raises(DeviceError, match="is no file of"):
+        board.open().reset(Touched(knobs=SM, found=KnobState(settings=(named,))))
 
     assert board.files == before
+
+
+@pytest.mark.parametrize("root", ["", "/host", "/x/link"])
+def test_a_board_goes_back_by_a_journal_that_saw_it_under_another_root(root: str) -> None:
+    board = KernelFiles("agx-orin-jp6")
+    board.pin_found(408_000_000, 918_000_000)
+    found = board.open().knob_state()
+    board.open().request(OperatingPoint(sm_clock_mhz=1300))
+    seen = tuple(
+        replace(one, path=f"{root}{one.path.removeprefix('/board')}") for one in found.settings
+    )
+
+    board.open().reset(Touched(knobs=SM, found=KnobState(settings=seen)))
+
+    assert board.open().knob_state() == found
 
 
 @pytest.mark.parametrize("text", ["rm -rf", "-1", "", "9" * 40])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ from tests.jetson_kernel import KernelFiles
 from joulewise.device.jetson_files import FolderFiles
 from joulewise.device.jetson_gpu import open_jetson
 from joulewise.device.jetson_nodes import board_uuid, find_node, gpu_folders
-from joulewise.domain.errors import InputError, NotSupported
-from joulewise.simulator.jetson_layouts import layout, layout_names, write_layout
+from joulewise.domain.errors import DeviceError, InputError, JoulewiseError, NotSupported
+from joulewise.domain.points import OperatingPoint
+from joulewise.simulator.jetson_layouts import layout, layout_names, read_marker, tree_serial, write_layout
 
 BOARDS = layout_names()
 
@@ -23,7 +26,7 @@ def test_the_gpu_of_every_board_is_found_by_its_node(name: str, tmp_path: Path) 
 
     assert gpu.clock_grid().sm_clocks_mhz == layout(name).sm_clocks_mhz
     assert gpu.identity.name == layout(name).board
-    assert gpu.uuid == f"GPU-jetson-{layout(name).serial}"
+    assert gpu.uuid == f"GPU-jetson-{tree_serial(layout(name), tmp_path)}"
     assert gpu.identity.is_simulated
     assert gpu.identity.spec == f"jetson,root={tmp_path}"
 
@@ -131,3 +134,56 @@ def test_a_serial_number_that_is_no_file_name_makes_one() -> None:
     board.files["/proc/device-tree/serial-number"] = " ../14/2\0"
 
     assert board_uuid(board) == "GPU-jetson-14-2"
+
+
+def test_a_serial_number_too_long_for_a_file_name_is_shortened_and_stays_its_own() -> None:
+    board = KernelFiles("nano-jp4")
+    ids = []
+    for end in "12":
+        board.files["/proc/device-tree/serial-number"] = "1" * 3000 + end + "\0"
+        ids.append(board_uuid(board))
+
+    assert ids[0] != ids[1]
+    assert max(map(len, ids)) < 64
+
+
+def test_two_trees_of_one_kind_are_two_boards_and_each_stays_the_same(tmp_path: Path) -> None:
+    for name in ("one", "other", "one"):
+        write_layout(layout("agx-orin-jp6"), tmp_path / name)
+    (tmp_path / "link").symlink_to(tmp_path / "one")
+    ids = {name: board_uuid(FolderFiles(tmp_path / name)) for name in ("one", "other", "link")}
+
+    write_layout(layout("agx-orin-jp6"), tmp_path / "link", power_mode=0)
+
+    assert ids["one"] == ids["link"] == board_uuid(FolderFiles(tmp_path / "link")) != ids["other"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/sys/class/devfreq/17000000.gpu/min_freq",
+        "/sys/class/devfreq/17000000.gpu/available_frequencies",
+        "/sys/kernel/debug/bpmp/debug/clk/emc/rate",
+        "/proc/device-tree/compatible",
+        "/joulewise-fake-board.json",
+        "/var/lib/nvpmodel/status",
+    ],
+)
+def test_symptom_a_pipe_in_place_of_a_file_hangs_whoever_reads_it(
+    path: str, tmp_path: Path
+) -> None:
+    write_layout(layout("agx-orin-jp6"), tmp_path)
+    place = tmp_path / path.lstrip("/")
+    place.unlink()
+    os.mkfifo(place)
+    files = FolderFiles(tmp_path)
+
+    assert files.read(path) is None
+    with pytest.raises(DeviceError, match="could not be written"):
+        files.write(path, "1")
+    with contextlib.suppress(JoulewiseError):
+        open_jetson(f"jetson,root={tmp_path}").request(OperatingPoint(sm_clock_mhz=816))
+    with contextlib.suppress(InputError):
+        read_marker(tmp_path)
+    write_layout(layout("agx-orin-jp6"), tmp_path)
+    assert files.read(path)

@@ -77,3 +77,11 @@ def test_a_root_in_the_environment_that_no_string_could_name_is_refused() -> Non
     with pytest.raises(InputError, match="no root folder") as caught:
         parse_jetson("jetson", {ROOT_VARIABLE: "/a,b"})
     assert caught.value.field == ROOT_VARIABLE
+
+
+@pytest.mark.parametrize("length", [300, 5000])
+def test_a_root_too_long_to_be_opened_is_an_error_of_the_device_string(length: int) -> None:
+    with pytest.raises(InputError) as caught:
+        open_jetson(f"jetson,root=/{'a' * length}")
+
+    assert caught.value.field == "root"

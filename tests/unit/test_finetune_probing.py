@@ -16,8 +16,9 @@ from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError, MeasurementError
 from joulewise.domain.finetuning import ClockCost, ClockCurve
 from joulewise.finetune.evaluation_noise import HARD_NOISE, USUAL_NOISE, probed_costs
-from joulewise.finetune.probing import FLAT_RATIO, choose_by_probing, probe_clocks
-from joulewise.finetune.probing_fit import SWITCHING_EXPONENT_RATIO, fit_steps
+from joulewise.finetune.policies.policy import nearest_listed
+from joulewise.finetune.probing import FLAT_RATIO, ProbeSpread, choose_by_probing, probe_clocks
+from joulewise.finetune.probing_fit import SWITCHING_EXPONENT_RATIO, fit_parabola, fit_steps
 
 CLOCK_LISTS = st.lists(st.integers(50, 3000), min_size=3, max_size=30, unique=True)
 
@@ -42,17 +43,40 @@ def by_fitted_law(fixed_s: float, fixed_w: float) -> ClockCurve:
 def test_three_different_listed_clocks_are_probed_the_advised_one_among_them(
     clocks: list[int], advised: int | None
 ) -> None:
-    low, middle, high = probe_clocks(advised, clocks)
+    probed = probe_clocks(advised, clocks)
 
+    low, middle, high = probed
     assert low < middle < high
-    assert {low, middle, high} <= set(clocks)
-    assert clocks[0] in probe_clocks(clocks[0], clocks)
+    assert set(probed) <= set(clocks)
+    begins_at = sorted(clocks)[len(clocks) // 2] if advised is None else advised
+    assert nearest_listed(begins_at, clocks) in probed
 
 
 def test_probes_around_the_usual_optimum_of_an_orin() -> None:
     assert (408, 714, 1122) == probe_clocks(714, ORIN_MHZ)
     assert (408, 714, 1122) == probe_clocks(700, ORIN_MHZ)
     assert (510, 816, 1224) == probe_clocks(None, ORIN_MHZ)
+
+
+def test_a_wider_spread_probes_clocks_farther_apart() -> None:
+    assert (306, 714, 1224) == probe_clocks(
+        714, ORIN_MHZ, spread=ProbeSpread(low_ratio=0.4, high_ratio=1.7)
+    )
+
+
+def test_a_parabola_goes_through_three_blocks_and_finds_the_least_between_them() -> None:
+    found = curve()
+    costs = costs_at(found, 408, 714, 1122)
+
+    fit = fit_parabola(costs)
+
+    for one in costs:
+        assert one.sm_clock_mhz is not None
+        assert fit.energy_j(one.sm_clock_mhz) == pytest.approx(one.energy_j)
+    chosen = choose_by_probing(costs, ORIN_MHZ, fitter=fit_parabola)
+    picked = found.at(chosen.sm_clock_mhz)
+    assert picked is not None
+    assert picked.energy_j <= found.best.energy_j * 1.01
 
 
 def test_at_an_end_of_the_list_both_other_clocks_lie_where_there_is_room() -> None:

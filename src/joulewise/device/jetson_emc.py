@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from joulewise.device.jetson_devfreq import is_hz
 from joulewise.device.jetson_emc_controls import find_control
 from joulewise.device.jetson_files import BoardFiles
 from joulewise.device.jetson_readings import number, text
@@ -179,13 +180,27 @@ class EmcClock:
         A board that changed its memory clock by itself does so again: then no rate is put back
         but the lock taken off.
 
-        Raises NotPermitted, DeviceError.
+        Paths are as they were seen by whoever found them. Raises NotPermitted; DeviceError where
+        none of them is a file of this board.
         """
         control = find_control(self._files)
         if control is None:
             return
-        told = {one.path: one.text for one in settings if one.text.isdecimal()}
-        texts = [told.get(self._files.place(path)) for path in control.paths]
+        if not settings:
+            return
+        ours = [
+            (path, one.text)
+            for one in settings
+            for path in control.paths
+            if one.path.endswith(path)
+        ]
+        told = {path: said for path, said in ours if is_hz(said)}
+        texts = [told.get(path) for path in control.paths]
+        if not ours:
+            raise DeviceError(
+                f"{settings[0].path}, which set the memory clock, is no file of this board",
+                hint="What was found there cannot be put back here, so nothing was set.",
+            )
         if any(text is not None for text in texts):
             control.put_back(texts)
             self._see_put_back(control, texts)

@@ -6,7 +6,9 @@ mount `/sys` elsewhere, and fake trees lie in any folder.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 from typing import Protocol
 
@@ -61,7 +63,11 @@ class FolderFiles:
     def read(self, path: str) -> str | None:
         """All text of a file; drivers answer with errors where they cannot tell."""
         try:
-            with Path(self.place(path)).open("rb") as file:
+            # Whoever opens a pipe waits for its other end, unless he says that he will not.
+            descriptor = os.open(self.place(path), os.O_RDONLY | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as file:
+                if not _is_regular(descriptor):
+                    return None
                 content = file.read(_LARGEST_BYTES)
         except PermissionError as error:
             raise _denied(self.place(path), "read") from error
@@ -73,8 +79,10 @@ class FolderFiles:
         """Write in one call, as sysfs wants it; a file that is not there is never made."""
         place = self.place(path)
         try:
-            descriptor = os.open(place, os.O_WRONLY | os.O_TRUNC)
+            descriptor = os.open(place, os.O_WRONLY | os.O_TRUNC | os.O_NONBLOCK)
             try:
+                if not _is_regular(descriptor):
+                    raise OSError(errno.EINVAL, "no regular file")
                 os.write(descriptor, text.encode())
             finally:
                 os.close(descriptor)
@@ -99,6 +107,10 @@ class FolderFiles:
     def exists(self, path: str) -> bool:
         """Whether there is one, as far as this account may see."""
         return os.path.exists(self.place(path))  # noqa: PTH110 - errors count as absent
+
+
+def _is_regular(descriptor: int) -> bool:
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
 def _denied(place: str, what: str) -> NotPermitted:

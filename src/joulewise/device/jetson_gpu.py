@@ -64,7 +64,7 @@ def open_jetson(
     """
     options = parse_jetson(device, os.environ)
     if files is None:
-        if not Path(options.root).is_dir():
+        if not os.path.isdir(options.root):  # noqa: PTH112 - errors count as absent
             raise InputError(f"{options.root} is no folder", field="root")
         files = FolderFiles(Path(options.root))
     if not is_tegra(files):

@@ -190,7 +190,7 @@ class GpuClockKnob:
         NotSupported, DeviceLost, DeviceError.
         """
         devfreq = self._node()
-        told = self._told(found)
+        told = self._told(devfreq, found)
         governor = told.get(GOVERNOR)
         if governor not in devfreq.governors:
             governor = devfreq.stock_governor if not told else None
@@ -253,14 +253,28 @@ class GpuClockKnob:
             self._node().set_range(bounds.in_order)
         self._pin = pin
 
-    def _told(self, found: Sequence[FoundSetting]) -> dict[str, str]:
-        """What was found in this GPU's own files, by their names; what cannot be is left out."""
+    def _told(self, devfreq: Devfreq, found: Sequence[FoundSetting]) -> dict[str, str]:
+        """What was found in this GPU's own files, by their names; what cannot be is left out.
+
+        Paths are as they were seen by whoever found them, whose root may have been another name
+        of this one. Raises DeviceError where something was found, and none of it here.
+        """
         ours = {
-            self._files.place(f"{folder}/{name}"): name
+            f"{folder}/{name}": name
             for folder in gpu_folders(self._files)
             for name in (GOVERNOR, LEAST, MOST)
         }
-        told = {ours[one.path]: one.text for one in found if one.path in ours}
+        told = {
+            name: one.text
+            for one in found
+            for path, name in ours.items()
+            if one.path.endswith(path)
+        }
+        if found and not told:
+            raise DeviceError(
+                f"{found[0].path}, which set a clock, is no file of {devfreq.title}",
+                hint="What was found there cannot be put back here, so nothing was set.",
+            )
         return {name: text for name, text in told.items() if name == GOVERNOR or is_hz(text)}
 
     def _bounds(self, devfreq: Devfreq, told: dict[str, str]) -> ClockRange:

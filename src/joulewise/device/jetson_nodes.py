@@ -22,6 +22,8 @@ _PLATFORMS = ("/sys/devices", "/sys/devices/platform", "/sys/devices/platform/bu
 # video engines (jtop, core/gpu.py and core/thor_power.py).
 _PLATFORM_GPU = re.compile(r"[0-9a-f]+\.(?:gpu|g[a-z]\d\d[a-z])", re.ASCII)
 _GPC = re.compile(r"gpu-gpc-\d+", re.ASCII)
+# Serial numbers of these boards have 13 digits; names of files 255 characters at most.
+_LONGEST_SERIAL_COUNT = 64
 _NULLS = re.compile(r"\0+")
 
 
@@ -41,6 +43,9 @@ def board_uuid(files: BoardFiles) -> str:
     if serial is None:
         # Nothing of this board differs from the next: the place of its files does.
         serial = hashlib.sha256(files.place("/").encode()).hexdigest()[:12]
+    if len(serial) > _LONGEST_SERIAL_COUNT:
+        # Journals are files that are called so.
+        serial = hashlib.sha256(serial.encode()).hexdigest()[:32]
     return f"GPU-jetson-{re.sub(r'[^0-9A-Za-z]+', '-', serial).strip('-')}"
 
 

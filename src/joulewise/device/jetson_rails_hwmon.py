@@ -71,6 +71,8 @@ def _three(files: BoardFiles, folder: str) -> Iterator[RailSource]:
             rail=label,
             voltage=f"{folder}/in{channel}_input",
             current=f"{folder}/curr{channel}_input",
+            label=f"{folder}/in{channel}_label",
+            enable=f"{folder}/in{channel}_enable",
         )
 
 

@@ -46,4 +46,5 @@ def _rails(files: BoardFiles, folder: str) -> Iterator[RailSource]:
                 rail=label,
                 voltage=f"{folder}/in_voltage{channel}_input",
                 current=f"{folder}/in_current{channel}_input",
+                label=f"{folder}/rail_name_{channel}",
             )

@@ -21,7 +21,8 @@ _HIGHEST_MV = 26_000
 _HIGHEST_MA = 163_800
 _LEAST_MA = -40
 # Thor, the hungriest of these boards, takes 140 W at most; ten times that is no reading.
-_HIGHEST_W = 1_400.0
+HIGHEST_W = 1_400.0
+"""No power of a rail is above this."""
 _NUMBER = re.compile(r"[+-]?\d{1,12}", re.ASCII)
 
 
@@ -45,13 +46,23 @@ class VoltageTimesCurrent:
     rail: str
     voltage: str
     current: str
+    label: str | None = None
+    """Where the rail's name is told."""
+    enable: str | None = None
+    """Where its channel may be switched off."""
 
     def power_w(self, files: BoardFiles) -> float | None:
-        """Power in W: mV · mA · 1e-6."""
+        """Power in W: mV · mA · 1e-6; `None` as well where the channel is another's by now."""
+        if self.label is not None and text(files, self.label) != self.rail:
+            return None
+        if self.enable is not None and text(files, self.enable) == "0":
+            return None
         voltage_mv, current_ma = number(files, self.voltage), number(files, self.current)
         if voltage_mv is None or not 0 <= voltage_mv <= _HIGHEST_MV:
             return None
         if current_ma is None or not _LEAST_MA <= current_ma <= _HIGHEST_MA:
+            return None
+        if voltage_mv == 0 and current_ma > 0:
             return None
         return voltage_mv * current_ma * _MICRO
 
@@ -69,7 +80,7 @@ class PowerFile:
         """Power in W."""
         told = number(files, self.path)
         power_w = None if told is None else told * (_MICRO if self.is_micro else _MILLI)
-        return power_w if power_w is not None and 0 <= power_w <= _HIGHEST_W else None
+        return power_w if power_w is not None and 0 <= power_w <= HIGHEST_W else None
 
 
 def text(files: BoardFiles, path: str) -> str | None:

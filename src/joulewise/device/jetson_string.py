@@ -19,6 +19,9 @@ OPTIONS: Mapping[str, str] = {
 ROOT_VARIABLE = "JOULEWISE_JETSON_ROOT"
 """Environment variable that names the root folder where the device string does not."""
 
+# PATH_MAX of Linux is 4096; the files of a board lie up to 200 below.
+_LONGEST_ROOT_COUNT = 3800
+
 _HINT = (
     f"Write {PREFIX} on the board itself, {PREFIX},root=/path/to/tree for a tree of its files, "
     f"and {PREFIX},memory_lock=on to lock the memory clock, too."
@@ -103,6 +106,12 @@ def _absolute(text: str, *, field: str) -> str:
             f"{text!r} is no root folder that a device string can name",
             field=field,
             hint="Use a folder without commas and control characters in its path.",
+        )
+    if len(text) > _LONGEST_ROOT_COUNT:
+        raise InputError(
+            f"a root folder of {len(text)} characters is none that can be opened",
+            field=field,
+            hint=f"It is {OPTIONS['root']}.",
         )
     return os.path.abspath(text)  # noqa: PTH100 - links stay as they are named
 

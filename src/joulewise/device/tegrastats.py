@@ -13,21 +13,23 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import lru_cache
 
+from joulewise.device.jetson_readings import HIGHEST_W
 from joulewise.device.jetson_thermal import living_temp_c
 from joulewise.domain.tegrastats import EngineLoad, RailReading, SensorTemp, TegrastatsLine
 
 _BEGIN, _END = r"(?<!\S)", r"(?!\S)"
 _STAMP = re.compile(r"\s*(\d\d)-(\d\d)-(\d{4}) (\d\d):(\d\d):(\d\d)\s", re.ASCII)
 _AMOUNT = r"(\d{1,9})/(\d{1,9})([kKMG]?)B"
-_RAM = re.compile(rf"{_BEGIN}RAM {_AMOUNT}", re.ASCII)
-_SWAP = re.compile(rf"{_BEGIN}SWAP {_AMOUNT}", re.ASCII)
+# Literals come first where there are any: text is passed over by them at once.
+_RAM = re.compile(rf"RAM(?<!\SRAM) {_AMOUNT}", re.ASCII)
+_SWAP = re.compile(rf"SWAP(?<!\SSWAP) {_AMOUNT}", re.ASCII)
 # TX1 and early releases print one clock for all cores behind the list.
 _CORES = re.compile(rf"{_BEGIN}(?:CPU|cpu) \[([^\]]*)\](?:@(\d{{1,6}}))?{_END}", re.ASCII)
 _CORE = re.compile(r"(\d{1,3})%(?:@(\d{1,6}))?", re.ASCII)
 _LOAD = r"(?:(\d{1,3})%)?(?:@(?:\[([\d,]{0,100})\]|(\d{1,6})))?"
-_EMC = re.compile(rf"{_BEGIN}EMC(?:_FREQ)? {_LOAD}{_END}", re.ASCII)
+_EMC = re.compile(rf"EMC(?<!\SEMC)(?:_FREQ)? {_LOAD}{_END}", re.ASCII)
 # GR3D2 is the second cluster of one GPU, not a second GPU (jetson_stats 362).
-_GR3D = re.compile(rf"{_BEGIN}GR3D\d?(?:_FREQ)? {_LOAD}{_END}", re.ASCII)
+_GR3D = re.compile(rf"GR3D(?<!\SGR3D)\d?(?:_FREQ)? {_LOAD}{_END}", re.ASCII)
 _TEMP = re.compile(
     rf"{_BEGIN}([A-Za-z][\w.-]*)@(-?\d{{1,4}}(?:\.\d{{1,6}})?)C(?:/-?[\d.]{{1,9}}C)?{_END}",
     re.ASCII,
@@ -54,6 +56,15 @@ def parse_line(text: str) -> TegrastatsLine:
     """
     ram_used, ram_total = _amount(_RAM, text)
     swap_used, swap_total = _amount(_SWAP, text)
+    told = tuple(
+        RailReading(
+            rail=match[1],
+            power_w=int(match[2]) / _MILLI_COUNT,
+            running_mean_w=int(match[3]) / _MILLI_COUNT,
+        )
+        for match in _RAIL.finditer(text)
+    )
+    rails = tuple(one for one in told if one.power_w <= HIGHEST_W)
     return TegrastatsLine(
         stamp=_stamp(text),
         ram_used_bytes=ram_used,
@@ -64,14 +75,8 @@ def parse_line(text: str) -> TegrastatsLine:
         emc=_load(_EMC, text),
         gr3d=_load(_GR3D, text),
         temps=tuple(_temps(text)),
-        rails=tuple(
-            RailReading(
-                rail=match[1],
-                power_w=int(match[2]) / _MILLI_COUNT,
-                running_mean_w=int(match[3]) / _MILLI_COUNT,
-            )
-            for match in _RAIL.finditer(text)
-        ),
+        rails=rails,
+        impossible_count=len(told) - len(rails),
     )
 
 

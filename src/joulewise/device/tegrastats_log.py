@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from joulewise.device.jetson_rails import RailScope, rail_scope
+from joulewise.device.jetson_readings import HIGHEST_W
 from joulewise.device.tegrastats import parse_line
 from joulewise.device.tegrastats_runs import Break, Interval, breaks, interval
 from joulewise.domain.errors import InputError
@@ -23,6 +24,8 @@ _AGREE_ERROR_COUNT = 4.0
 _AGREE_RATIO = 0.05
 _NAMED_COUNT = 5
 _MILLI_PER_S = 1000.0
+# A line has 300 bytes or so: 400,000 lines, a day at five a second.
+_LARGEST_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,7 @@ def read_tegrastats_log(path: Path, *, interval_s: float | None = None) -> Tegra
             *_break_notes(found, told.rows),
             *_power_notes(told.lines, scope, usual),
             *_interval_notes(runs, interval_s),
+            *_impossible_notes(told.lines),
         ),
     )
 
@@ -98,12 +102,19 @@ def _told(path: Path) -> _Told:
 def _texts(path: Path) -> tuple[list[str], bool]:
     """Lines of the file, and whether the last one was ended."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_BYTES + 1)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InputError(f"cannot be read: {reason}", file=str(path), hint=_HINT) from error
+    if len(content) > _LARGEST_BYTES:
+        raise InputError(
+            f"is longer than {_LARGEST_BYTES >> 20} MiB, more than is read at once",
+            file=str(path),
+            hint="Cut it: split --line-bytes=100M FILE.",
+        )
     # A board that lost its supply leaves zeros where it had not written yet.
-    text = content.replace(b"\0", b"").decode("utf-8", errors="replace")
+    text = content.replace(b"\0", b"").decode("utf-8-sig", errors="replace")
     return text.replace("\r\n", "\n").split("\n"), text.endswith("\n")
 
 
@@ -203,9 +214,16 @@ def _power_notes(
     if usual and lacking_count:
         yield (
             f"{lacking_count} of {len(lines)} lines do not tell all of "
-            f"{', '.join(sorted(scope.counted))}: power between the lines around them was taken "
-            "to be straight"
+            f"{', '.join(sorted(scope.counted))}: power between lines around them was taken to "
+            "be straight, and none before the first or after the last of a run"
         )
+
+
+def _impossible_notes(lines: Sequence[TegrastatsLine]) -> Iterator[str]:
+    count = sum(line.impossible_count for line in lines)
+    if count:
+        powers = "1 power" if count == 1 else f"{count} powers"
+        yield f"{powers} above {HIGHEST_W:g} W cannot be, and counted for nothing"
 
 
 def _interval_notes(

@@ -20,6 +20,7 @@ _CUT_OFF_S = 1.0
 _MISSED_COUNT = 3.0
 # Printed means are cut off to whole mW.
 _MEAN_ERROR_W = 0.004
+_OTHERS = "it tells of other rails"
 # Standard deviation of a time that was cut off to whole seconds.
 _STAMP_ERROR_S = 1.0 / math.sqrt(12.0)
 
@@ -45,10 +46,12 @@ class Break:
 
 
 def breaks(lines: Sequence[TegrastatsLine]) -> tuple[Break, ...]:
-    """Where time goes back or stands still for long, or means start anew."""
+    """Where time goes back or stands still for long, means start anew, or rails are others."""
     longest_s = _longest_step_s(lines)
+    rails_at = _others_from(lines)
     found = (
         _break(index, one, other, longest_s)
+        or (Break(index=index, after_s=None, why=_OTHERS) if index in rails_at else None)
         for index, (one, other) in enumerate(pairwise(lines), start=1)
     )
     return tuple(one for one in found if one is not None)
@@ -59,14 +62,28 @@ def interval(lines: Sequence[TegrastatsLine]) -> Interval | None:
 
     The standard error is that of a fit to times that were cut off to whole seconds.
     """
-    stamps = [line.stamp for line in lines if line.stamp is not None]
-    if len(stamps) < len(lines) or len(lines) < 2 or stamps[-1] <= stamps[0]:  # noqa: PLR2004
+    told = [(index, line.stamp) for index, line in enumerate(lines) if line.stamp is not None]
+    if len(told) < 2 or told[-1][1] <= told[0][1]:  # noqa: PLR2004 - one tells no distance
         return None
-    told_s = [(stamp - stamps[0]).total_seconds() for stamp in stamps]
-    slope_s, _ = statistics.linear_regression(range(len(told_s)), told_s)
-    middle = (len(told_s) - 1) / 2.0
-    spread = math.sqrt(sum((index - middle) ** 2 for index in range(len(told_s))))
+    # A line that lost its stamp holds its place all the same.
+    places = [index for index, _ in told]
+    told_s = [(stamp - told[0][1]).total_seconds() for _, stamp in told]
+    slope_s, _ = statistics.linear_regression(places, told_s)
+    middle = statistics.fmean(places)
+    spread = math.sqrt(sum((index - middle) ** 2 for index in places))
     return Interval(interval_s=slope_s, interval_error_s=_STAMP_ERROR_S / spread)
+
+
+def _others_from(lines: Sequence[TegrastatsLine]) -> frozenset[int]:
+    """Where lines begin that tell of other rails: two of them, for one alone was cut off."""
+    found: list[int] = []
+    known = lines[0].labels if lines else ()
+    for index, (one, other) in enumerate(pairwise(lines)):
+        if one.labels == other.labels and one.labels != known:
+            known = one.labels
+            if index:
+                found.append(index)
+    return frozenset(found)
 
 
 def _break(

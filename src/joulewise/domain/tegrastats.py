@@ -51,7 +51,7 @@ class TegrastatsLine:
     """One line; what it does not tell is `None` or empty.
 
     `stamp` is the board's local time in whole seconds. A core that is off is `None` in `cores`.
-    Temperatures of dead sensors are left out.
+    Temperatures of dead sensors are left out, and powers that no board has, which are counted.
     """
 
     stamp: datetime | None = None
@@ -64,6 +64,7 @@ class TegrastatsLine:
     gr3d: EngineLoad | None = None
     temps: tuple[SensorTemp, ...] = ()
     rails: tuple[RailReading, ...] = ()
+    impossible_count: int = 0
 
     @property
     def is_recognised(self) -> bool:
@@ -135,28 +136,37 @@ class TegrastatsLog:
     @property
     def mean_power_w(self) -> float | None:
         """Energy over the time that it is told of."""
-        energy_j = self.energy_j
-        told_s = sum(series[-1][0] - series[0][0] for series in self._series() if series)
-        return None if energy_j is None or told_s <= 0 else energy_j / told_s
+        energy_j, told_s = self.energy_j, self.energy_time_s
+        return None if energy_j is None or not told_s else energy_j / told_s
+
+    @property
+    def energy_time_s(self) -> float | None:
+        """The time that `energy_j` covers, shorter than the log where lines tell no power."""
+        told = [series for series in self._series() if len(series) >= 2]  # noqa: PLR2004 - as there
+        return sum(series[-1][0] - series[0][0] for series in told) if told else None
 
     @property
     def energy_by_rail_j(self) -> Mapping[str, float]:
         """Energy of every rail, whether or not it is counted, in the order of the lines."""
-        rails = dict.fromkeys(rail for line in self.lines for rail in line.line.labels)
-        sums = {rail: _sum(map(_energy_j, self._series_of(rail))) for rail in rails}
+        energies: dict[str, list[float | None]] = {}
+        for run in self.runs:
+            series: dict[str, list[tuple[float, float]]] = {}
+            for one in run.lines:
+                for reading in one.line.rails:
+                    series.setdefault(reading.rail, []).append((one.time_s, reading.power_w))
+            for rail, its in series.items():
+                energies.setdefault(rail, []).append(_energy_j(its))
+        sums = {rail: _sum(told) for rail, told in energies.items()}
         return {rail: energy_j for rail, energy_j in sums.items() if energy_j is not None}
 
     @property
     def repeated_ratio(self) -> float | None:
         """Share of lines that repeat every rail of the line before; `None` without two."""
-        pairs = [
-            (one.line.rails, other.line.rails)
-            for run in self.runs
-            for one, other in pairwise(run.lines)
-            if one.line.rails and other.line.rails
+        powers = ([_powers(one.line.rails) for one in run.lines] for run in self.runs)
+        repeated = [
+            one == other for told in powers for one, other in pairwise(told) if one and other
         ]
-        repeated = (_powers(one) == _powers(other) for one, other in pairs)
-        return sum(repeated) / len(pairs) if pairs else None
+        return sum(repeated) / len(repeated) if repeated else None
 
     @property
     def update_period_s(self) -> float | None:
@@ -190,15 +200,6 @@ class TegrastatsLog:
             ]
             for run in self.runs
         ]
-
-    def _series_of(self, rail: str) -> Iterable[list[tuple[float, float]]]:
-        for run in self.runs:
-            yield [
-                (one.time_s, reading.power_w)
-                for one in run.lines
-                for reading in one.line.rails
-                if reading.rail == rail
-            ]
 
 
 def _energy_j(series: Sequence[tuple[float, float]]) -> float | None:

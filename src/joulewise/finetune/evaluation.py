@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from joulewise.domain.finetuning import ClockCurve, JobFeatures
+from joulewise.finetune.evaluation_epoch import JobEpoch, Picked, job_epoch
 from joulewise.finetune.evaluation_noise import EvaluationNoise, noisy_curves, probed_costs
+from joulewise.finetune.learning_cost import LiveSettings
 from joulewise.finetune.policies.curve_table import with_utilisation
 from joulewise.finetune.policies.learned import LearnedPolicy
 from joulewise.finetune.policies.policy import (
@@ -20,12 +22,7 @@ from joulewise.finetune.policies.policy import (
 )
 from joulewise.finetune.policies.published import PAPER, PaperPolicy
 from joulewise.finetune.policies.training import train_policies
-from joulewise.finetune.probing import (
-    FEWEST_STEPS_TO_PROBE_COUNT,
-    PROBE,
-    choose_by_probing,
-    probe_clocks,
-)
+from joulewise.finetune.probing import PROBE, choose_by_probing, probe_clocks
 from joulewise.store.policies import PolicyKind
 
 ONE_EPOCH = "probe, one epoch"
@@ -34,8 +31,9 @@ EVALUATED_POLICIES = (
     *(GOVERNOR, PINNED_MAX, PolicyKind.FFG.value, PAPER),
     *(PolicyKind.TREE.value, PolicyKind.REGRET.value, PROBE, ONE_EPOCH),
 )
-"""In the order in which they are shown. `ONE_EPOCH` probes only where a job's one epoch is long
-enough for that, and takes the advice elsewhere."""
+"""In the order in which they are shown. `ONE_EPOCH` is what `joulewise finetune run` holds to the
+end of one epoch: it probes where the job is long enough for that and takes the advice elsewhere,
+and goes back to the governor where pairs of blocks show no saving."""
 
 Clocks = tuple[int | None, ...]
 
@@ -45,7 +43,7 @@ class Bench:
     """True curves of jobs that policies are trained on and of jobs that they never see.
 
     `steps` are the training steps of one epoch by job; a job that is not in it is taken to be
-    long enough to probe.
+    so long that nothing of what learning takes matters.
     """
 
     training: tuple[ClockCurve, ...]
@@ -56,25 +54,17 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbedJob:
-    """The three clocks that were probed for a job."""
-
-    job: str
-    sm_clocks_mhz: tuple[int, int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SeedPicks:
     """What every policy picks under the noise of one seed, in the order of the bench's jobs.
 
     `None` leaves the clock to the governor. Training jobs are each left out of the training of
-    whoever picks for them.
+    whoever picks for them. `epochs` are those of the training jobs, then of the unseen ones.
     """
 
     seed: int
     left_out: Mapping[str, Clocks]
     unseen: Mapping[str, Clocks]
-    probed: tuple[ProbedJob, ...]
+    epochs: tuple[JobEpoch, ...]
 
 
 def pick_clocks(bench: Bench, seed: int) -> SeedPicks:
@@ -98,24 +88,12 @@ def pick_clocks(bench: Bench, seed: int) -> SeedPicks:
     for policy in (GovernorPolicy(), PinnedMaxPolicy(), PaperPolicy()):
         left_out[policy.name] = _picked(policy, bench.training, bench)
         unseen[policy.name] = _picked(policy, bench.unseen, bench)
-    probed = []
+    epochs = []
     for curves, picks in ((bench.training, left_out), (bench.unseen, unseen)):
-        found, tried = _probed(curves, picks[PolicyKind.REGRET.value], bench, rng)
-        picks[PROBE] = found
-        picks[ONE_EPOCH] = tuple(
-            pick if is_long(bench, curve) else advised
-            for curve, pick, advised in zip(
-                curves, found, picks[PolicyKind.REGRET.value], strict=True
-            )
-        )
-        probed += tried
-    return SeedPicks(seed=seed, left_out=left_out, unseen=unseen, probed=tuple(probed))
-
-
-def is_long(bench: Bench, curve: ClockCurve) -> bool:
-    """Whether one epoch of a job is long enough to spend thirty steps on probing."""
-    steps = bench.steps.get(curve.job)
-    return steps is None or steps >= FEWEST_STEPS_TO_PROBE_COUNT
+        picks[PROBE], lived = _probed(curves, picks[PolicyKind.REGRET.value], bench, rng)
+        picks[ONE_EPOCH] = tuple(one.held_mhz for one in lived)
+        epochs += lived
+    return SeedPicks(seed=seed, left_out=left_out, unseen=unseen, epochs=tuple(epochs))
 
 
 def _picked(policy: ClockPolicy, curves: Sequence[ClockCurve], bench: Bench) -> Clocks:
@@ -137,15 +115,30 @@ def known(curve: ClockCurve) -> JobFeatures:
 
 def _probed(
     curves: Sequence[ClockCurve], advised: Clocks, bench: Bench, rng: np.random.Generator
-) -> tuple[Clocks, list[ProbedJob]]:
-    picks: list[int | None] = []
-    tried = []
+) -> tuple[Clocks, list[JobEpoch]]:
+    """What probing picks for each job, and what becomes of its one epoch."""
+    budget, picks, lived = bench.max_slowdown_ratio, [], []
     for curve, advice in zip(curves, advised, strict=True):
-        clocks = probe_clocks(advice, curve.sm_clocks_mhz)
-        costs = probed_costs(curve, clocks, bench.noise, rng)
+        settings = LiveSettings(
+            probe_clocks_mhz=probe_clocks(advice, curve.sm_clocks_mhz),
+            max_slowdown_ratio=budget,
+            top_mhz=curve.sm_clocks_mhz[-1],
+        )
+        blocks = probed_costs(curve, settings.probe_settings, bench.noise, rng)
         choice = choose_by_probing(
-            costs, curve.sm_clocks_mhz, max_slowdown_ratio=bench.max_slowdown_ratio
+            [one for one in blocks if one.sm_clock_mhz is not None],
+            curve.sm_clocks_mhz,
+            baseline=next((one for one in blocks if one.sm_clock_mhz is None), None),
+            max_slowdown_ratio=budget,
         )
         picks.append(choice.sm_clock_mhz)
-        tried.append(ProbedJob(job=curve.job, sm_clocks_mhz=clocks))
-    return tuple(picks), tried
+        lived.append(
+            job_epoch(
+                curve,
+                settings,
+                Picked(advised_mhz=advice, probed_mhz=choice.sm_clock_mhz),
+                step_count=bench.steps.get(curve.job),
+                block_energy_ratio=bench.noise.block_energy_ratio,
+            )
+        )
+    return tuple(picks), lived

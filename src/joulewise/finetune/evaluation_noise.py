@@ -52,15 +52,15 @@ def noisy_curves(
 
 def probed_costs(
     curve: ClockCurve,
-    sm_clocks_mhz: Sequence[int],
+    settings_mhz: Sequence[int | None],
     noise: EvaluationNoise,
     rng: np.random.Generator,
 ) -> tuple[ClockCost, ...]:
-    """Blocks of one run at these clocks of the curve."""
+    """Blocks of one run at these clocks of the curve; `None` is the governor's."""
     shift = _factor(noise.run_ratio, rng), _factor(noise.run_ratio, rng)
     found = []
-    for cost in curve.costs:
-        if cost.sm_clock_mhz not in sm_clocks_mhz:
+    for cost in (*curve.costs, curve.baseline):
+        if cost.sm_clock_mhz not in settings_mhz:
             continue
         found.append(
             ClockCost(

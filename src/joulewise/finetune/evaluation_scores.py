@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from joulewise.domain.finetuning import ClockCost, ClockCurve
 from joulewise.domain.plan import Interval
-from joulewise.finetune.evaluation import EVALUATED_POLICIES, ONE_EPOCH, Bench, SeedPicks, is_long
+from joulewise.finetune.characterisation import NEAR_RATIO
+from joulewise.finetune.evaluation import EVALUATED_POLICIES, ONE_EPOCH, Bench, SeedPicks
+from joulewise.finetune.evaluation_epoch import JobEpoch, true_cost
 from joulewise.finetune.policies.published import PAPER
-from joulewise.finetune.policies.training import NEAR_RATIO
-from joulewise.finetune.probing import PROBE_CLOCK_COUNT, PROBE_STEP_COUNT
 from joulewise.report.policy_table import JobGroup, PolicyScore
 
 SMALL_PARAMETER_COUNT = 70_000_000
@@ -78,37 +78,64 @@ def _group_scores(
         policy: _outcome(bench, curves, members, [one[policy] for one in chosen])
         for policy in EVALUATED_POLICIES
     }
-    paper = outcomes[PAPER].regrets
+    jobs = [curves[row] for row in members]
+    models, paper = _models(jobs), outcomes[PAPER].regrets
     for policy, outcome in outcomes.items():
-        over_paper = None if policy == PAPER else outcome.regrets - paper
-        is_epoch = policy == ONE_EPOCH
-        jobs = [curves[row] for row in members]
-        yield PolicyScore(
-            policy=policy,
-            group=group,
-            job_count=len(members),
-            seed_count=len(picks),
-            mean_saving_ratio=float(1.0 - outcome.energy_ratios.mean()),
-            mean_saving_interval=_interval(1.0 - outcome.energy_ratios),
-            worst_saving_ratio=float(1.0 - outcome.energy_ratios.mean(axis=0).max()),
-            best_saving_ratio=float(1.0 - outcome.energy_ratios.mean(axis=0).min()),
-            mean_regret_ratio=float(outcome.regrets.mean()),
-            mean_regret_interval=_interval(outcome.regrets),
-            worst_regret_ratio=float(outcome.regrets.mean(axis=0).max()),
-            worst_regret_interval=_worst_interval(outcome.regrets),
-            worst_single_regret_ratio=float(outcome.regrets.max()),
-            accuracy_ratio=float(outcome.is_best.mean()),
-            within_band_ratio=float((outcome.regrets <= NEAR_RATIO).mean()),
-            mean_slowdown_ratio=float(outcome.slowdowns.mean()),
-            worst_slowdown_ratio=float(outcome.slowdowns.mean(axis=0).max()),
-            within_budget_ratio=_within(bench, outcome),
-            regret_over_paper_ratio=None if over_paper is None else float(over_paper.mean()),
-            regret_over_paper_interval=None if over_paper is None else _interval(over_paper),
-            whole_job_saving_ratio=_whole_job_saving(bench, jobs, outcome, picks)
-            if is_epoch
-            else None,
-            probed_job_count=sum(is_long(bench, one) for one in jobs) if is_epoch else None,
-        )
+        score = _score(policy, group, outcome, models, bench)
+        if policy != PAPER:
+            over_paper = outcome.regrets - paper
+            score = replace(
+                score,
+                regret_over_paper_ratio=float(over_paper.mean()),
+                regret_over_paper_interval=_interval(over_paper, models),
+            )
+        if policy == ONE_EPOCH:
+            score = replace(score, probed_job_count=_probed_count(jobs, picks))
+            if all(job.job in bench.steps for job in jobs):
+                savings = 1.0 - _epoch_ratios(jobs, picks)
+                score = replace(
+                    score,
+                    whole_job_saving_ratio=float(savings.mean()),
+                    whole_job_saving_interval=_interval(savings, models),
+                )
+        yield score
+
+
+def _score(
+    policy: str,
+    group: JobGroup,
+    outcome: _Outcome,
+    models: NDArray[np.int64],
+    bench: Bench,
+) -> PolicyScore:
+    seed_count, job_count = outcome.regrets.shape
+    savings = 1.0 - outcome.energy_ratios
+    lowest = _worst_interval(outcome.energy_ratios)
+    return PolicyScore(
+        policy=policy,
+        group=group,
+        job_count=job_count,
+        seed_count=seed_count,
+        mean_saving_ratio=float(savings.mean()),
+        mean_saving_interval=_interval(savings, models),
+        worst_saving_ratio=float(savings.mean(axis=0).min()),
+        worst_saving_interval=Interval(
+            low_ratio=1.0 - lowest.high_ratio, high_ratio=1.0 - lowest.low_ratio
+        ),
+        best_saving_ratio=float(savings.mean(axis=0).max()),
+        mean_regret_ratio=float(outcome.regrets.mean()),
+        mean_regret_interval=_interval(outcome.regrets, models),
+        worst_regret_ratio=float(outcome.regrets.mean(axis=0).max()),
+        worst_regret_interval=_worst_interval(outcome.regrets),
+        worst_single_regret_ratio=float(outcome.regrets.max()),
+        accuracy_ratio=float(outcome.is_best.mean()),
+        within_band_ratio=float((outcome.regrets <= NEAR_RATIO).mean()),
+        mean_slowdown_ratio=float(outcome.slowdowns.mean()),
+        mean_slowdown_interval=_interval(outcome.slowdowns, models),
+        worst_slowdown_ratio=float(outcome.slowdowns.mean(axis=0).max()),
+        worst_slowdown_interval=_worst_interval(outcome.slowdowns),
+        within_budget_ratio=_within(bench, outcome),
+    )
 
 
 def _outcome(
@@ -119,7 +146,7 @@ def _outcome(
 ) -> _Outcome:
     energy_ratios, regrets, slowdowns, is_best = [], [], [], []
     for clocks in chosen:
-        costs = [_at(curves[row], clocks[row]) for row in members]
+        costs = [true_cost(curves[row], clocks[row]) for row in members]
         bases = [curves[row].baseline for row in members]
         bests = [best_within(curves[row], bench.max_slowdown_ratio) for row in members]
         pairs = list(zip(costs, bases, bests, strict=True))
@@ -144,13 +171,6 @@ def best_within(curve: ClockCurve, max_slowdown_ratio: float | None) -> ClockCos
     return min((curve.baseline, *fitting), key=lambda cost: cost.energy_j)
 
 
-def _at(curve: ClockCurve, sm_clock_mhz: int | None) -> ClockCost:
-    found = curve.at(sm_clock_mhz)
-    if found is None:
-        raise ValueError(f"{curve.job!r} was not measured at {sm_clock_mhz} MHz")
-    return found
-
-
 def _within(bench: Bench, outcome: _Outcome) -> float | None:
     """Share of picks that truly keep the time budget."""
     if bench.max_slowdown_ratio is None:
@@ -159,40 +179,45 @@ def _within(bench: Bench, outcome: _Outcome) -> float | None:
     return float((outcome.slowdowns <= limit).mean())
 
 
-def _whole_job_saving(
-    bench: Bench, jobs: Sequence[ClockCurve], outcome: _Outcome, picks: Sequence[SeedPicks]
-) -> float | None:
-    """Mean saving over whole jobs of one epoch, with the steps that were spent on probing.
+def _epoch_ratios(jobs: Sequence[ClockCurve], picks: Sequence[SeedPicks]) -> Array:
+    """Energy of whole epochs against the governor, shape (S, J)."""
+    return np.array([[_epoch(one, curve).energy_ratio for curve in jobs] for one in picks])
 
-    `None` where a job's steps are not known.
+
+def _epoch(picks: SeedPicks, curve: ClockCurve) -> JobEpoch:
+    return next(one for one in picks.epochs if one.job == curve.job)
+
+
+def _probed_count(jobs: Sequence[ClockCurve], picks: Sequence[SeedPicks]) -> float:
+    """Jobs whose epoch is long enough to probe, the mean over seeds: it depends on the advice."""
+    counts = [sum(_epoch(one, curve).is_probed for curve in jobs) for one in picks]
+    return float(np.mean(counts))
+
+
+def _models(jobs: Sequence[ClockCurve]) -> NDArray[np.int64]:
+    """A number for the model of each job, which its name begins with: `bert-base/qnli`."""
+    names = [job.job.split("/")[0] for job in jobs]
+    known = sorted(set(names))
+    return np.array([known.index(name) for name in names])
+
+
+def _interval(values: Array, models: NDArray[np.int64]) -> Interval:
+    """95 % interval of the mean by resampling models and seeds, each with replacement.
+
+    Jobs of one model are alike, so that all of them are drawn or none (cluster bootstrap: Davison
+    and Hinkley 1997, section 3.8).
     """
-    if any(one.job not in bench.steps for one in jobs):
-        return None
-    ratios = outcome.energy_ratios.copy()
-    for place, one in enumerate(picks):
-        tried = {probe.job: probe.sm_clocks_mhz for probe in one.probed}
-        for column, curve in enumerate(jobs):
-            if not is_long(bench, curve):
-                continue
-            probing_j = sum(_at(curve, clock).energy_j for clock in tried[curve.job])
-            mean_ratio = probing_j / PROBE_CLOCK_COUNT / curve.baseline.energy_j
-            share = PROBE_CLOCK_COUNT * PROBE_STEP_COUNT / bench.steps[curve.job]
-            ratios[place, column] += share * (mean_ratio - ratios[place, column])
-    return float(1.0 - ratios.mean())
-
-
-def _interval(values: Array) -> Interval:
-    """95 % interval of the mean by resampling jobs and seeds, each with replacement."""
     rng = np.random.default_rng(0)
-    seed_count, job_count = values.shape
+    seed_count, model_count = len(values), int(models.max()) + 1
+    member = models[:, None] == np.arange(model_count)
     seeds = rng.multinomial(seed_count, np.full(seed_count, 1 / seed_count), RESAMPLE_COUNT)
-    jobs = rng.multinomial(job_count, np.full(job_count, 1 / job_count), RESAMPLE_COUNT)
-    means = ((seeds @ values) * jobs).sum(axis=1) / (seed_count * job_count)
-    return _percentiles(means)
+    drawn = rng.multinomial(model_count, np.full(model_count, 1 / model_count), RESAMPLE_COUNT)
+    sums = (((seeds @ values) / seed_count @ member) * drawn).sum(axis=1)
+    return _percentiles(sums / (drawn * member.sum(axis=0)).sum(axis=1))
 
 
 def _worst_interval(values: Array) -> Interval:
-    """95 % interval of the worst job's mean, by resampling seeds.
+    """95 % interval of the largest job's mean, by resampling seeds.
 
     Jobs are not resampled: no sample of them holds a worse one than the worst.
     """

@@ -10,29 +10,47 @@ from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError, MeasurementError
 from joulewise.domain.finetuning import ClockChoice, ClockCost
 from joulewise.finetune.policies.policy import listed, nearest_listed
-from joulewise.finetune.probing_fit import StepFit, fit_steps
+from joulewise.finetune.probing_fit import (
+    Fitter,
+    ProbedCurve,
+    fit_steps,
+    optimum_interval_mhz,
+)
 
 PROBE = "probe"
 PROBE_CLOCK_COUNT = 3
 PROBE_STEP_COUNT = 10
 """Steps at each clock; thirty in all, as in the thesis beside the paper (NUR 123456789/18744)."""
-FEWEST_STEPS_TO_PROBE_COUNT = 10 * PROBE_CLOCK_COUNT * PROBE_STEP_COUNT
-"""Shorter jobs take the advice as it is: probing would be more than a tenth of them."""
-
 FLAT_RATIO = 0.005
-"""Clocks within 0.5 % of the least energy count as equal, and the fastest of them is taken."""
+"""Clocks within 0.5 % of the least energy count as equal, and the fastest of them is taken
+(assumed: what a fit through noise of a per cent cannot tell apart)."""
 
-# Far enough apart that noise of a per cent cannot turn the curve, near enough that one power law
-# holds between them; see studies/finetune.py.
-_LOW_RATIO, _HIGH_RATIO = 0.6, 1.5
-# Where the list has no room above or below the advised clock, both others lie on one side.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeSpread:
+    """Where the other two clocks lie, as shares of the advised one.
+
+    Far enough apart that noise of a per cent cannot turn the curve, near enough that one power law
+    holds between them (assumed; `studies/finetune.py` tries nearer and farther ones).
+    """
+
+    low_ratio: float = 0.6
+    high_ratio: float = 1.5
+
+
+USUAL_SPREAD = ProbeSpread()
+
+# Where the list has no room above or below the advised clock, both others lie on one side, about
+# as far from one another as they would be (all of these are assumed).
 _ROOM_RATIO = 1.2
 _BELOW_RATIOS, _ABOVE_RATIOS = (0.5, 0.7), (1.5, 2.2)
 _STD_ERROR_COUNT = 2.0
 _ROUNDING_RATIO = 1e-9
 
 
-def probe_clocks(advised_mhz: int | None, sm_clocks_mhz: Sequence[int]) -> tuple[int, int, int]:
+def probe_clocks(
+    advised_mhz: int | None, sm_clocks_mhz: Sequence[int], *, spread: ProbeSpread = USUAL_SPREAD
+) -> tuple[int, int, int]:
     """Three listed clocks to probe: the advised one, one well below and one well above.
 
     At an end of the list both others lie on the side where there is room.
@@ -41,6 +59,7 @@ def probe_clocks(advised_mhz: int | None, sm_clocks_mhz: Sequence[int]) -> tuple
         advised_mhz: What a policy picked; `None`: it left the clock to the governor, and the
             middle of the list stands in.
         sm_clocks_mhz: Clocks that the device lists, in MHz.
+        spread: Where the other two lie.
 
     Returns:
         The three, ascending.
@@ -56,7 +75,7 @@ def probe_clocks(advised_mhz: int | None, sm_clocks_mhz: Sequence[int]) -> tuple
         )
     middle_mhz = clocks[len(clocks) // 2] if advised_mhz is None else advised_mhz
     advised = nearest_listed(middle_mhz, clocks)
-    ratios = (_LOW_RATIO, _HIGH_RATIO)
+    ratios = (spread.low_ratio, spread.high_ratio)
     if clocks[-1] < _ROOM_RATIO * advised:
         ratios = _BELOW_RATIOS
     elif clocks[0] * _ROOM_RATIO > advised:
@@ -84,6 +103,7 @@ def choose_by_probing(
     *,
     baseline: ClockCost | None = None,
     max_slowdown_ratio: float | None = None,
+    fitter: Fitter = fit_steps,
 ) -> ClockChoice:
     """The clock of least energy by a curve through what was probed.
 
@@ -98,6 +118,7 @@ def choose_by_probing(
             curve promises no saving against it.
         max_slowdown_ratio: Most time that may be lost against the baseline, 0.05 for 5 %; without
             a baseline against the fitted time at the highest clock, which no governor beats.
+        fitter: Fits the curve.
 
     Raises:
         InputError: a cost at a clock that is not listed, or costs at fewer than three clocks.
@@ -105,7 +126,7 @@ def choose_by_probing(
     """
     clocks = listed(sm_clocks_mhz)
     _check(costs, clocks)
-    fit = fit_steps(costs)
+    fit = fitter(costs)
     probed = _Probed(
         fit=fit, costs=tuple(costs), baseline=baseline, top_s=fit.time_s(float(clocks[-1]))
     )
@@ -127,7 +148,7 @@ def choose_by_probing(
 class _Probed:
     """What was probed, what was fitted to it, and the fitted time at the highest clock."""
 
-    fit: StepFit
+    fit: ProbedCurve
     costs: tuple[ClockCost, ...]
     baseline: ClockCost | None
     top_s: float
@@ -172,7 +193,8 @@ def _chosen(
 
 def _range_text(probed: _Probed, clocks: tuple[int, ...]) -> str:
     """Which clocks may be best, as far as the scatter of the blocks tells."""
-    interval = probed.fit.optimum_interval_mhz(_near(probed.costs, clocks), _STD_ERROR_COUNT)
+    near = _near(probed.costs, clocks)
+    interval = optimum_interval_mhz(probed.fit, near, _STD_ERROR_COUNT)
     if interval is None or interval[0] == interval[1]:
         return ""
     return f"; by their scatter the best clock lies between {interval[0]} and {interval[1]} MHz"

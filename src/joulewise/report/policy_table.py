@@ -38,9 +38,10 @@ class PolicyScore:
 
     Savings and slowdowns are against the governor, regret is against the best clock of each job,
     all by the true curves. Means are over jobs and seeds, and their intervals from resampling
-    both; what is worst is the worst job's mean over seeds, except `worst_single_regret_ratio`,
-    which is that of the unluckiest pick of all. `whole_job_saving_ratio` is over whole jobs with
-    the steps spent on probing among them; `probed_job_count` are the jobs that probe.
+    models and seeds; what is worst is the worst job's mean over seeds, with an interval from
+    resampling seeds, except `worst_single_regret_ratio`, which is that of the unluckiest pick of
+    all. `whole_job_saving_ratio` is over whole jobs with all that learning takes among their
+    steps; `probed_job_count` are the jobs that are long enough to probe, the mean over seeds.
     """
 
     policy: str
@@ -50,6 +51,7 @@ class PolicyScore:
     mean_saving_ratio: float
     mean_saving_interval: Interval
     worst_saving_ratio: float
+    worst_saving_interval: Interval
     best_saving_ratio: float
     mean_regret_ratio: float
     mean_regret_interval: Interval
@@ -59,12 +61,15 @@ class PolicyScore:
     accuracy_ratio: float
     within_band_ratio: float
     mean_slowdown_ratio: float
+    mean_slowdown_interval: Interval
     worst_slowdown_ratio: float
+    worst_slowdown_interval: Interval
     within_budget_ratio: float | None = None
     regret_over_paper_ratio: float | None = None
     regret_over_paper_interval: Interval | None = None
     whole_job_saving_ratio: float | None = None
-    probed_job_count: int | None = None
+    whole_job_saving_interval: Interval | None = None
+    probed_job_count: float | None = None
 
 
 def policy_rows(scores: Sequence[PolicyScore], group: JobGroup) -> Iterator[tuple[str, ...]]:

@@ -5,7 +5,9 @@ A tree that is only written stands still; `jetson_board` moves one.
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,9 +26,14 @@ __all__ = [
     "layout_names",
     "read_marker",
     "tree_layout",
+    "tree_serial",
     "write_layout",
     "write_marker",
 ]
+
+
+# Of the 13 digits of a serial number, those that count boards (assumed).
+_TREE_DIGIT_COUNT = 9
 
 
 class TreeMarker(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +63,13 @@ def layout(name: str) -> BoardLayout:
     return BOARDS[name]
 
 
+def tree_serial(layout: BoardLayout, root: Path) -> str:
+    """The serial number of the tree below this folder: two trees are two boards."""
+    number = int.from_bytes(hashlib.sha256(str(root.resolve()).encode()).digest()[:8])
+    kept = layout.serial[:-_TREE_DIGIT_COUNT]
+    return f"{kept}{number % 10**_TREE_DIGIT_COUNT:0{_TREE_DIGIT_COUNT}d}"
+
+
 def read_marker(root: Path) -> TreeMarker | None:
     """What the tree below this folder says of itself; `None` where there is none.
 
@@ -63,7 +77,7 @@ def read_marker(root: Path) -> TreeMarker | None:
     """
     file = root / MARKER_PATH.lstrip("/")
     try:
-        return msgspec.json.decode(file.read_bytes(), type=TreeMarker)
+        return msgspec.json.decode(_content(file), type=TreeMarker)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:
@@ -72,6 +86,13 @@ def read_marker(root: Path) -> TreeMarker | None:
             file=str(file),
             hint="Write the tree anew, into an empty folder.",
         ) from error
+
+
+def _content(file: Path) -> bytes:
+    """All of a file. Raises OSError, for a pipe as well, whose reader would wait for ever."""
+    if file.exists() and not file.is_file():
+        raise OSError("it is no regular file")
+    return file.read_bytes()
 
 
 def write_marker(root: Path, marker: TreeMarker) -> None:
@@ -107,7 +128,8 @@ def write_layout(layout: BoardLayout, root: Path, *, power_mode: int | None = No
             field="power_mode",
             hint=f"Known: {', '.join(map(str, known))}.",
         )
-    files, links = layout_files(layout, layout.mode(power_mode)), layout_links(layout)
+    placed = replace(layout, serial=tree_serial(layout, root))
+    files, links = layout_files(placed, layout.mode(power_mode)), layout_links(layout)
     for folder in {posixpath.dirname(path) for path in (*files, *links)}:
         (root / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
@@ -120,6 +142,8 @@ def write_layout(layout: BoardLayout, root: Path, *, power_mode: int | None = No
 def _write_file(file: Path, text: str) -> None:
     """Write what does not say so already: trees are written anew more often than changed."""
     content = text.encode()
+    if not file.is_file():
+        file.unlink(missing_ok=True)
     try:
         is_there = file.read_bytes() == content
     except OSError:

@@ -61,6 +61,20 @@ _KINDS = (
         helps="Give it to --transition.",
     ),
     DocumentKind(
+        name="a file of U-curves",
+        record_name="ClockCurves",
+        marks=frozenset({"curves"}),
+        helps="`joulewise finetune curves {file}` shows it, `joulewise finetune train-policy "
+        "{file}` learns from it.",
+        strange=frozenset({"status"}),
+    ),
+    DocumentKind(
+        name="a policy",
+        record_name="PolicyDocument",
+        marks=frozenset({"nodes", "training_jobs"}),
+        helps="Give it to joulewise finetune advise or run as --policy {file}.",
+    ),
+    DocumentKind(
         name="a workload",
         record_name="Workload",
         marks=frozenset({"launches", "name"}),

@@ -20,6 +20,7 @@ from joulewise.store import sweep_csv
 from joulewise.store.atomic import write_atomically
 from joulewise.store.clock_curves import ClockCurves
 from joulewise.store.json_files import SCHEMA_VERSION
+from joulewise.store.policies import PolicyDocument
 from joulewise.store.sweep_parquet import SweepHeader
 from joulewise.store.wire import document_type
 from joulewise.store.workload_files import WorkloadFile
@@ -77,6 +78,7 @@ def json_schemas() -> dict[str, Schema]:
         "pipeline": msgspec.json.schema(document_type(PipelinePlan, SCHEMA_VERSION)),
         "transition": msgspec.json.schema(document_type(TransitionModel, SCHEMA_VERSION)),
         "curves": msgspec.json.schema(document_type(ClockCurves, SCHEMA_VERSION)),
+        "policy": msgspec.json.schema(document_type(PolicyDocument, SCHEMA_VERSION)),
         "workload": _workload(),
         "result": _result(),
     }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from joulewise.domain.caveats import first_of_each_kind
+from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.errors import InputError, NotSupported
 from joulewise.domain.finetuning import ClockChoice, JobFeatures
 from joulewise.finetune.features import features_of_config
@@ -102,13 +102,37 @@ def advise_on_config(job: AdviseJob) -> Advice:
     policy = open_policy(job.policy)
     clocks = _clocks_of_policy(policy) if job.device is None else clocks_of_device(job.device)
     choice = policy.choose(features, clocks, max_slowdown_ratio=job.max_slowdown_ratio)
+    doubts = (*choice.caveats, *_doubts_of_budget(choice, clocks, job.max_slowdown_ratio))
     return Advice(
-        choice=replace(choice, caveats=first_of_each_kind(*choice.caveats)),
+        choice=replace(choice, caveats=first_of_each_kind(*doubts)),
         features=features,
         sm_clocks_mhz=clocks,
         rules=_rules(policy),
         is_simulated=isinstance(policy, LearnedPolicy) and policy.document.is_simulated,
     )
+
+
+def _doubts_of_budget(
+    choice: ClockChoice, sm_clocks_mhz: Sequence[int], max_slowdown_ratio: float | None
+) -> Iterator[Caveat]:
+    """PromiseNotShown where a clock is so low that some job might lose more than the budget.
+
+    No step takes longer than in proportion to the clock. `finetune run` measures it, and then
+    needs no such doubt.
+    """
+    clock_mhz = choice.sm_clock_mhz
+    if max_slowdown_ratio is None or clock_mhz is None:
+        return
+    most_ratio = max(sm_clocks_mhz) / clock_mhz
+    if most_ratio > 1.0 + max_slowdown_ratio:
+        yield Caveat(
+            kind=CaveatKind.PROMISE_NOT_SHOWN,
+            seen=f"The budget of {max_slowdown_ratio:+.1%} time is held against what the policy's "
+            f"training jobs lost; at {clock_mhz} MHz another job may lose up to "
+            f"{most_ratio - 1:+.0%}.",
+            advice="Let joulewise finetune run measure it; it goes back to the governor where the "
+            "budget is broken.",
+        )
 
 
 def clocks_of_device(device: str) -> tuple[int, ...]:

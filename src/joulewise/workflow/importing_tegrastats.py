@@ -17,6 +17,8 @@ from joulewise.report.wording import duration, percent
 _SENSORS = frozenset({"gpu", "gpu-therm"})
 # Intervals that are less sure than this are said to be.
 _SURE_RATIO = 0.01
+# Rounding of times.
+_LEAST_UNTOLD_S = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,8 @@ class RailEnergy:
 class TegrastatsSummary:
     """A log, or a part of it, in numbers; what it does not tell is `None`.
 
-    `energy_j` and `mean_power_w` are of the module. `interval_error_s` is the standard error of
+    `energy_j` and `mean_power_w` are of the module, over `energy_time_s`: shorter than
+    `duration_s` where lines tell no power. `interval_error_s` is the standard error of
     the time between lines, `None` where that was given. `left_out` says what the module's power
     does not cover.
     """
@@ -52,6 +55,7 @@ class TegrastatsSummary:
     interval_s: float | None
     interval_error_s: float | None
     energy_j: float | None
+    energy_time_s: float | None
     mean_power_w: float | None
     rails: tuple[RailEnergy, ...]
     left_out: str | None
@@ -101,6 +105,7 @@ def _summary(log: TegrastatsLog) -> TegrastatsSummary:
         interval_s=log.mean_interval_s,
         interval_error_s=_interval_error_s(log),
         energy_j=log.energy_j,
+        energy_time_s=log.energy_time_s,
         mean_power_w=log.mean_power_w,
         rails=_rails(log.energy_by_rail_j, log.counted),
         left_out=log.left_out,
@@ -173,9 +178,16 @@ def _notes(log: TegrastatsLog) -> Iterator[str]:
             f"{percent(error_s / interval_s, digit_count=1)} only, and so are "
             "duration and energy: stamps are whole seconds; give --interval if it is known"
         )
-    if log.repeated_ratio and log.update_period_s is not None:
+    told_s = log.energy_time_s
+    if told_s is not None and log.duration_s - told_s > _LEAST_UNTOLD_S:
         yield (
-            f"{percent(log.repeated_ratio, digit_count=0)} of the lines repeat every rail of the "
+            f"energy and power cover {told_s:.2f} s of {log.duration_s:.2f} s: the other lines do "
+            "not tell the module's power"
+        )
+    repeated_ratio = log.repeated_ratio
+    if repeated_ratio and log.update_period_s is not None:
+        yield (
+            f"{percent(repeated_ratio, digit_count=0)} of the lines repeat every rail of the "
             "line before: readings move every "
             f"{duration(log.update_period_s)} in the mean; that does not change the energy"
         )

@@ -12,8 +12,15 @@ from joulewise.finetune.policies.trees import Descent, descend
 from joulewise.store.policies import ClockExpectation, PolicyDocument
 
 _RANGES = {LAYERS: "layers", HIDDEN: "hidden size", SEQUENCE: "mean sequence length"}
+# Fewer jobs in a leaf do not tell how far apart such jobs lie (assumed).
+_FEWEST_TO_SPREAD_COUNT = 3
 # Labels of one clock on two boards differ by rounding: 1300 and 1301 MHz.
 _SAME_CLOCK_RATIO = 0.005
+_NO_GAIN_WITHIN = "within the time budget saves energy"
+_LOOK_AT_UTILISATION = (
+    "Give --utilisation: the share of time in which the GPU is busy under its governor, as "
+    "tegrastats shows it while the job runs (GR3D_FREQ)."
+)
 
 
 class LearnedPolicy:
@@ -37,9 +44,10 @@ class LearnedPolicy:
     ) -> ClockChoice:
         """The leaf's clock; within a budget that of least expected energy.
 
-        The budget is held against the training job of the leaf that lost most time, so that it
-        holds for those; another job may lose more. No job loses more than in proportion to the
-        clock.
+        The budget is held against the training job of the leaf that lost most time, and as much
+        beyond it as that lies beyond the mean; another job may lose more still. No job loses more
+        than in proportion to the clock. A clock that took the leaf's jobs no less energy than the
+        governor is not picked.
         """
         descent = descend(self.document.nodes, features)
         clocks = _reachable(self.document.sm_clocks_mhz, listed(sm_clocks_mhz))
@@ -48,12 +56,20 @@ class LearnedPolicy:
         if max_slowdown_ratio is None:
             wanted_mhz = descent.leaf.sm_clock_mhz
             chosen = next(one for one in expected if one.sm_clock_mhz == wanted_mhz)
+            if chosen.energy_ratio >= 1.0:
+                return self._governor(descent, doubts, "saves energy")
             return self._choice(descent, chosen, clocks, doubts)
         limit = 1.0 + max_slowdown_ratio
-        fitting = [one for one in expected if _most_slowdown(one, clocks, sm_clocks_mhz) <= limit]
+        is_spread = len(descent.leaf.jobs) >= _FEWEST_TO_SPREAD_COUNT
+        fitting = [
+            one
+            for one in expected
+            if _most_slowdown(one, clocks, max(sm_clocks_mhz), is_spread=is_spread) <= limit
+        ]
         best = min(fitting, key=lambda one: one.energy_ratio, default=None)
         if best is None or best.energy_ratio >= 1.0:
-            return self._governor(descent, doubts, is_late=best is None)
+            why = "is within the time budget" if best is None else _NO_GAIN_WITHIN
+            return self._governor(descent, doubts, why)
         return self._choice(descent, best, clocks, doubts, is_budgeted=True)
 
     def _choice(
@@ -82,10 +98,7 @@ class LearnedPolicy:
             caveats=doubts,
         )
 
-    def _governor(
-        self, descent: Descent, doubts: tuple[Caveat, ...], *, is_late: bool
-    ) -> ClockChoice:
-        why = "is within the time budget" if is_late else "within the time budget saves energy"
+    def _governor(self, descent: Descent, doubts: tuple[Caveat, ...], why: str) -> ClockChoice:
         return ClockChoice(
             policy=self.name,
             sm_clock_mhz=None,
@@ -99,13 +112,21 @@ class LearnedPolicy:
         """What the job has in which no training job was like it."""
         parts = [f"{_RANGES[name]} {text}" for name, text in self._beyond(features)]
         doubts = list(self.document.caveats)
-        if parts:
-            seen = f"No training job was like this one: {'; '.join(parts)}."
-            doubts.append(Caveat(kind=CaveatKind.EXTRAPOLATED, seen=seen))
+        strange, helps = [], []
         if descent.unknown:
-            seen = f"{descent.unknown[0]} is not known; the side of more training jobs was taken."
-            advice = "Look at it while the job runs (joulewise run) and give --utilisation."
-            doubts.append(Caveat(kind=CaveatKind.EXTRAPOLATED, seen=seen, advice=advice))
+            what = descent.unknown[0]
+            strange.append(
+                f"The policy asks for {what}, which is not known; the side of more training jobs "
+                "was taken."
+            )
+            helps.append(_LOOK_AT_UTILISATION)
+        if parts:
+            strange.append(f"No training job was like this one: {'; '.join(parts)}.")
+            helps.append("Let joulewise finetune run correct the clock on the job's own steps.")
+        if strange:
+            doubts.append(
+                Caveat(kind=CaveatKind.EXTRAPOLATED, seen=" ".join(strange), advice=" ".join(helps))
+            )
         if self.document.is_simulated:
             seen = f"The policy was trained on {self.document.device_name}, which is simulated."
             doubts.append(Caveat(kind=CaveatKind.SIMULATED_DEVICE, seen=seen))
@@ -130,17 +151,18 @@ def _reachable(wanted_mhz: Sequence[int], listed_mhz: Sequence[int]) -> dict[int
 
 
 def _most_slowdown(
-    one: ClockExpectation, clocks: Mapping[int, int], listed_mhz: Sequence[int]
+    one: ClockExpectation, clocks: Mapping[int, int], top_mhz: int, *, is_spread: bool
 ) -> float:
-    """What a clock may cost in time, on a device that lists these clocks.
+    """What a clock may cost in time, on a device with this highest clock.
 
-    A clock below the policy's own says nothing of what that one would lose.
+    A clock below the policy's own says nothing of what that one would lose, and neither does a
+    leaf of too few jobs: there it is what no job exceeds.
     """
     clock_mhz = clocks[one.sm_clock_mhz]
-    bound = max(listed_mhz) / clock_mhz
-    if clock_mhz < one.sm_clock_mhz * (1.0 - _SAME_CLOCK_RATIO):
+    bound = top_mhz / clock_mhz
+    if not is_spread or clock_mhz < one.sm_clock_mhz * (1.0 - _SAME_CLOCK_RATIO):
         return bound
-    return min(bound, one.worst_slowdown_ratio)
+    return min(bound, one.worst_slowdown_ratio**2 / one.slowdown_ratio)
 
 
 def _way(descent: Descent) -> str:

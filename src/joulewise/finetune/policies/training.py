@@ -10,6 +10,7 @@ import numpy as np
 
 from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.finetuning import ClockCurve
+from joulewise.finetune.characterisation import NEAR_RATIO
 from joulewise.finetune.policies.curve_table import Array, CurveTable, curve_table
 from joulewise.finetune.policies.growing import (
     LEAST_LEAF_COUNTS,
@@ -30,8 +31,6 @@ from joulewise.store.policies import (
     PolicyNode,
     TrainedJob,
 )
-
-NEAR_RATIO = 0.02
 
 _GROWERS: Mapping[PolicyKind, type[LabelGrower | RegretGrower | OneClockGrower]] = MappingProxyType(
     {
