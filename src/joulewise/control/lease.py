@@ -73,7 +73,9 @@ def take_lease(
         remove_abandoned(state_dir)
     lock.acquire(identity.name, holder)
     try:
-        refuse_living_author(journal, lock.mark)
+        if not identity.is_in_process:
+            # The lock file of one that is goes with each lease, and the author lives as we do.
+            refuse_living_author(journal, lock.mark)
         remove_half_written(journal)
         if isinstance(gpu, AskedKeeper):
             gpu.forget_asked()
