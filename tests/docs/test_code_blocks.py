@@ -164,12 +164,12 @@ def _read(block: Block, folder: Path) -> None:
 
 
 def _pages() -> Iterator[ParameterSet]:
-    """The README with the core suite; the docs start the tool hundreds of times, so elsewhere."""
     for page in PAGES:
-        marks = [pytest.mark.integration] if REPOSITORY / "docs" in page.parents else []
-        yield pytest.param(page, id=str(page.relative_to(REPOSITORY)), marks=marks)
+        yield pytest.param(page, id=str(page.relative_to(REPOSITORY)))
 
 
+# The pages start the tool hundreds of times.
+@pytest.mark.integration
 @pytest.mark.parametrize("page", tuple(_pages()))
 def test_every_code_block_runs(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     environment: dict[str, str] = {}

@@ -16,10 +16,17 @@ from tests.kills.scenarios import ALL_KINDS, scenario_of
 
 SEED_COUNT = 40
 GROUP_COUNT = 5
+CORE_GROUP_COUNT = 2
 JOB_COUNT = 3
 
 
-@pytest.mark.parametrize("first", range(GROUP_COUNT))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=() if first < CORE_GROUP_COUNT else pytest.mark.integration)
+        for first in range(GROUP_COUNT)
+    ],
+)
 def test_a_second_after_a_kill_nothing_is_left_set(first: int, fake_library: Path) -> None:
     assert fake_library == library_path()
     seeds = range(first, SEED_COUNT, GROUP_COUNT)
