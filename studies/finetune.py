@@ -222,8 +222,8 @@ def _asides(result: Result) -> list[str]:
         if epoch is not None and epoch.whole_job_saving_ratio is not None:
             said.append(
                 f"{group}: in one epoch {epoch.probed_job_count:.1f} of {epoch.job_count} jobs "
-                "are long enough to probe (at most a tenth of their steps); with the steps spent on "
-                f"that and on checking, all save {100 * epoch.whole_job_saving_ratio:.1f} %."
+                "are long enough to probe (at most a tenth of their steps); with the steps spent "
+                f"on that and on checking, all save {100 * epoch.whole_job_saving_ratio:.1f} %."
             )
         found = [scored(result.scores, name, group) for name in ("tree", "regret", "probe")]
         said += [_against_paper(one) for one in found if one is not None]

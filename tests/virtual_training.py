@@ -27,6 +27,7 @@ class VirtualTraining:
         """Run nothing yet; `planned_count` is told as a program would tell it."""
         self.doubt: str | None = None
         self.planned_count = planned_count
+        self.is_ambiguous = False
         self._gpu = gpu
         self._unread: list[StepMark] = []
         self._step_count = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 import jsonschema
 import pytest
@@ -116,6 +117,28 @@ def test_a_budget_that_nothing_keeps_leaves_the_clock_to_the_governor(
     document = assert_result(said)
     assert ("no_gain", None) == (document["status"], document["sm_clock_mhz"])
     assert "left to the governor" in str(document["reason"])
+
+
+def test_a_budget_that_another_job_may_break_is_doubted_and_a_sure_one_is_not(
+    joulewise: Joulewise, tmp_path: Path, policy: str
+) -> None:
+    small = BERT | {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4}
+    (tmp_path / "config.json").write_text(json.dumps(small), encoding="utf-8")
+    asked = ("finetune", "advise", *JOB, "--json")
+    doubted = joulewise(*asked, "--policy", policy, "--max-slowdown", "30%").document
+    sure = joulewise(*asked, "--policy", "paper-mlg", "--max-slowdown", "30%").document
+
+    def promises(document: dict[str, object]) -> list[dict[str, str]]:
+        caveats = cast("list[dict[str, str]]", document["caveats"])
+        return [one for one in caveats if one["kind"] == "PromiseNotShown"]
+
+    clock = cast("int", doubted["sm_clock_mhz"])
+    assert 1300 / clock > 1.3
+    (doubt,) = promises(doubted)
+    assert f"at {clock} MHz another job may lose up to +{1300 / clock - 1:.0%}" in doubt["seen"]
+    assert "joulewise finetune run" in doubt["helps"]
+    assert (1020, []) == (sure["sm_clock_mhz"], promises(sure))
+    assert not promises(joulewise(*asked, "--policy", policy).document)
 
 
 def test_doubts_are_told_and_can_be_made_to_fail(joulewise: Joulewise, policy: str) -> None:

@@ -144,3 +144,17 @@ def test_curves_and_a_device_at_once_are_refused(joulewise: Joulewise, curves: s
     said = joulewise("finetune", "evaluate", curves, "--device", "virtual:agx-orin", "--json")
 
     assert (1, "device") == (said.code, said.document["field"])
+
+
+def test_curves_of_several_sweeps_are_learned_from_together(joulewise: Joulewise) -> None:
+    write_curves(Path("all.json"), CURVES)
+    write_curves(Path("a.json"), CURVES[:2])
+    write_curves(Path("b.json"), CURVES[2:])
+    train = ("finetune", "train-policy")
+
+    whole = joulewise(*train, "all.json", "--json").document
+    parts = joulewise(*train, "a.json", "b.json", "--json").document
+    twice = joulewise(*train, "a.json", "b.json", "a.json", "--json").document
+
+    assert whole == parts
+    assert ("a.json", "curves[0].job") == (twice["file"], twice["field"])

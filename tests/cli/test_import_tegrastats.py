@@ -96,11 +96,32 @@ def test_the_part_in_which_the_work_ran_is_added_up_alone(joulewise: Joulewise, 
     assert document["busy_ratio"] == pytest.approx(0.9)
     assert document["sm_clocks"] == {"least_mhz": 1295, "median_mhz": 1295, "most_mhz": 1295}
     assert document["interval_error_s"] is None
+    assert document["energy_time_s"] == pytest.approx(10.0)
     assert document["rails"] == [
-        {"rail": "VDD_GPU_SOC", "energy_j": pytest.approx(100.0), "is_counted": True},
-        {"rail": "VDD_CPU_CV", "energy_j": pytest.approx(20.0), "is_counted": True},
-        {"rail": "VIN_SYS_5V0", "energy_j": pytest.approx(80.0), "is_counted": True},
-        {"rail": "VDDQ_VDD2_1V8AO", "energy_j": pytest.approx(40.0), "is_counted": False},
+        {
+            "rail": "VDD_GPU_SOC",
+            "energy_j": pytest.approx(100.0),
+            "time_s": pytest.approx(10.0),
+            "is_counted": True,
+        },
+        {
+            "rail": "VDD_CPU_CV",
+            "energy_j": pytest.approx(20.0),
+            "time_s": pytest.approx(10.0),
+            "is_counted": True,
+        },
+        {
+            "rail": "VIN_SYS_5V0",
+            "energy_j": pytest.approx(80.0),
+            "time_s": pytest.approx(10.0),
+            "is_counted": True,
+        },
+        {
+            "rail": "VDDQ_VDD2_1V8AO",
+            "energy_j": pytest.approx(40.0),
+            "time_s": pytest.approx(10.0),
+            "is_counted": False,
+        },
     ]
 
 

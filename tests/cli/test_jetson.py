@@ -20,7 +20,13 @@ from joulewise.control.state import journal_file
 from joulewise.device.jetson_gpu import open_jetson
 from joulewise.domain.errors import NotPermitted
 from joulewise.domain.points import OperatingPoint
-from joulewise.simulator.jetson_layouts import TreeMarker, layout, write_layout, write_marker
+from joulewise.simulator.jetson_layouts import (
+    TreeMarker,
+    layout,
+    tree_serial,
+    write_layout,
+    write_marker,
+)
 from tests.cli.conftest import Joulewise, Said
 from tests.other_users import SOMEBODY, as_root, as_user
 from tests.scripted_daemon import scripted_daemon

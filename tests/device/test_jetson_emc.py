@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -314,3 +316,23 @@ def test_bounds_of_a_devfreq_memory_never_cross(clocks: list[int], is_found_high
 
     assert all(least <= most for least, most in seen)
     assert board.emc.settings() == found
+
+
+def test_a_journal_of_another_boards_memory_clock_is_refused_and_writes_nothing() -> None:
+    board = Memory(ORIN)
+    named = FoundSetting(knob="mem_clock_mhz", path="/other/clk/emc/rate", text="204000000")
+
+    with pytest.raises(DeviceError, match="is no file of this board"):
+        board.emc.put_back([named])
+
+    assert not board.written
+
+
+@pytest.mark.parametrize("text", ["٢", "9" * 5000])
+def test_a_journal_whose_rate_is_no_number_of_the_kernels_writes_none(text: str) -> None:
+    board = Memory(ORIN)
+    found = [replace(one, text=text) for one in board.emc.settings()]
+
+    board.emc.put_back(found)
+
+    assert not board.written

@@ -14,7 +14,13 @@ from joulewise.device.jetson_gpu import open_jetson
 from joulewise.device.jetson_nodes import board_uuid, find_node, gpu_folders
 from joulewise.domain.errors import DeviceError, InputError, JoulewiseError, NotSupported
 from joulewise.domain.points import OperatingPoint
-from joulewise.simulator.jetson_layouts import layout, layout_names, read_marker, tree_serial, write_layout
+from joulewise.simulator.jetson_layouts import (
+    layout,
+    layout_names,
+    read_marker,
+    tree_serial,
+    write_layout,
+)
 
 BOARDS = layout_names()
 

@@ -306,3 +306,28 @@ def test_every_kind_of_sensor_is_among_the_boards() -> None:
     kinds = {rail.sensor for name in layout_names() for rail in layout(name).rails}
 
     assert kinds == set(RailSensor)
+
+
+@pytest.mark.parametrize(("name", "said"), [("in3_label", "VDD_NEW"), ("in3_enable", "0")])
+def test_a_handle_stops_counting_a_channel_that_is_another_rails_by_now(
+    name: str, said: str
+) -> None:
+    board = KernelFiles("agx-orin-jp6")
+    load(board)
+    gpu = board.open()
+    before_w = gpu.sample().power_w
+    path = next(one for one in board.files if "/1-0040/" in one and one.endswith(f"/{name}"))
+    board.files[path] = said
+
+    assert before_w is not None
+    assert gpu.sample().power_w is None
+    assert board.open().sample().power_w is None
+
+
+def test_a_current_without_a_voltage_is_no_power_of_nothing() -> None:
+    board = KernelFiles("agx-orin-jp6")
+    load(board)
+    voltage = next(one for one in board.files if "/1-0040/" in one and one.endswith("/in1_input"))
+    board.files[voltage] = "0"
+
+    assert module_power_w(rails_of(board).read()) is None

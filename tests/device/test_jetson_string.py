@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from joulewise.device.jetson_gpu import open_jetson
 from joulewise.device.jetson_string import ROOT_VARIABLE, is_jetson, parse_jetson
 from joulewise.domain.errors import InputError
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from joulewise.device import tegrastats_log
 from joulewise.device.tegrastats_log import read_tegrastats_log
 from joulewise.domain.errors import InputError
 from joulewise.domain.tegrastats import TegrastatsLog
@@ -303,3 +304,69 @@ def test_repeats_of_measured_logs_lie_where_others_saw_them(measured_data: Path)
 
     assert repeated["slm.tegra"] == pytest.approx(0.354, abs=1e-3)
     assert repeated["emc3199_slm.tegra"] == pytest.approx(0.207, abs=1e-3)
+
+
+def stripped(printed: Sequence[str]) -> list[str]:
+    return [line.partition(" VDD_IN")[0] for line in printed]
+
+
+def test_symptom_energy_of_part_of_a_log_stood_against_all_of_its_time(tmp_path: Path) -> None:
+    printed = lines(steady(100))
+
+    told = log(tmp_path, stripped(printed[:60]), printed[60:], interval_s=0.5)
+
+    assert told.energy_time_s == pytest.approx(39 * 0.5)
+    assert told.energy_j == pytest.approx(5.0 * 39 * 0.5)
+    assert told.mean_power_w == pytest.approx(5.0)
+    assert told.time_by_rail_s == pytest.approx({"VDD_IN": 19.5, "VDD_SOC": 19.5})
+    assert len(told.runs) == 2
+    assert any("line 61 begins another run" in note for note in told.notes)
+
+
+def test_a_hole_in_which_no_line_tells_of_power_is_not_bridged(tmp_path: Path) -> None:
+    printed = lines(steady(100))
+
+    told = log(tmp_path, printed[:30], stripped(printed[30:70]), printed[70:], interval_s=0.5)
+
+    assert len(told.runs) == 3
+    assert told.energy_time_s == pytest.approx((29 + 29) * 0.5)
+
+
+@pytest.mark.parametrize("lost", [0, 40, 99])
+def test_symptom_one_line_without_a_stamp_refused_the_whole_log(tmp_path: Path, lost: int) -> None:
+    printed = lines(steady(100))
+    printed[lost] = printed[lost].partition(" RAM")[2].join(["RAM", ""])
+
+    told = log(tmp_path, printed)
+
+    assert len(told.runs) == 1
+    assert told.runs[0].interval_s == pytest.approx(0.5, rel=0.02)
+
+
+def test_a_mark_of_byte_order_is_no_part_of_the_first_stamp(tmp_path: Path) -> None:
+    printed = lines(steady(20))
+
+    told = log(tmp_path, ["\ufeff" + printed[0]], printed[1:])
+
+    assert told.lines[0].line.stamp == BEGIN
+
+
+def test_symptom_one_impossible_power_made_most_of_the_energy(tmp_path: Path) -> None:
+    printed = lines(steady(100))
+    printed[50] = printed[50].replace("VDD_IN 5000mW", "VDD_IN 9999999mW")
+
+    told = log(tmp_path, printed, interval_s=0.5)
+
+    assert told.energy_j == pytest.approx(5.0 * 99 * 0.5)
+    assert any("1 power above 1400 W" in note for note in told.notes)
+
+
+def test_a_file_without_end_is_refused_before_memory_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tegrastats_log, "_LARGEST_BYTES", 2000)
+
+    with pytest.raises(InputError, match="is longer than"):
+        log(tmp_path, lines(steady(100)))
+    with pytest.raises(InputError, match="is longer than"):
+        read_tegrastats_log(Path("/dev/zero"))

@@ -11,8 +11,10 @@ import pytest
 from inline_snapshot import snapshot
 
 from joulewise.domain.errors import InputError
+from joulewise.store.clock_curves import read_curves
 from joulewise.store.documents import read_plan, read_verification, read_workload
 from joulewise.store.pipeline_files import read_pipeline, read_profile
+from joulewise.store.policies import read_policy
 from joulewise.store.sweeps import read_sweep
 from joulewise.store.transition_files import read_transition
 
@@ -25,6 +27,8 @@ READERS: Mapping[str, Read] = {
     "a transition model": read_transition,
     "a workload": read_workload,
     "a sweep": read_sweep,
+    "a file of U-curves": read_curves,
+    "a policy": read_policy,
 }
 # What every document of a kind has; more is not looked at.
 DOCUMENTS: Mapping[str, bytes] = {
@@ -34,6 +38,8 @@ DOCUMENTS: Mapping[str, bytes] = {
     "a transition model": json.dumps({"name": "m", "costs": [], "source": "s"}).encode(),
     "a workload": json.dumps({"name": "w", "launches": []}).encode(),
     "a sweep": b"PAR1 and more",
+    "a file of U-curves": json.dumps({"schema_version": 1, "curves": []}).encode(),
+    "a policy": json.dumps({"policy": "tree", "nodes": [], "training_jobs": []}).encode(),
 }
 PRINTED = json.dumps({"status": "optimal", "bound_gap_ratio": 0.0, "caveats": []}).encode()
 
@@ -107,6 +113,8 @@ def test_each_kind_says_what_it_is_for(tmp_path: Path) -> None:
             "a transition model": "Give it to --transition.",
             "a workload": "Give it to --workload.",
             "a sweep": "`joulewise plan FOLDER/file` plans on it.",
+            "a file of U-curves": "`joulewise finetune curves FOLDER/file` shows it, `joulewise finetune train-policy FOLDER/file` learns from it.",
+            "a policy": "Give it to joulewise finetune advise or run as --policy FOLDER/file.",
             "printed": "Write the document itself with --out.",
         }
     )

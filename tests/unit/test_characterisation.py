@@ -175,3 +175,15 @@ def test_a_band_of_less_than_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="near_ratio"):
         characterise(curve([1.0]), near_ratio=-0.01)
     assert NEAR_RATIO == 0.02
+
+
+@given(energies)
+def test_no_clock_within_two_percent_of_the_least_energy_is_faster_than_the_fast_one(
+    energies_j: list[float],
+) -> None:
+    found = characterise(curve(energies_j))
+
+    near = [cost for cost in found.curve.costs if cost.sm_clock_mhz in found.near_mhz]
+    assert found.fast in near
+    assert found.fast.time_s == min(cost.time_s for cost in near)
+    assert found.fast_saving_ratio == 1.0 - found.fast.energy_j / found.curve.baseline.energy_j

@@ -138,6 +138,88 @@ def test_where_no_clock_keeps_the_budget_the_governor_stays_and_that_is_said() -
     assert "no clock is within the time budget" in chosen.reason
 
 
+def test_a_leaf_whose_clock_saved_nothing_leaves_it_to_the_governor() -> None:
+    host_bound = tuple(
+        replace(one, baseline=replace(one.baseline, energy_j=0.8 * one.best.energy_j))
+        for one in CURVES
+    )
+
+    chosen = LearnedPolicy(train_policy(host_bound, PolicyKind.FFG)).choose(features_of(), ORIN_MHZ)
+
+    assert (None, 1.0) == (chosen.sm_clock_mhz, chosen.energy_ratio)
+    assert "no clock saves energy" in chosen.reason
+
+
+def test_a_loss_within_what_single_runs_differ_by_does_not_give_a_leaf_up() -> None:
+    even = tuple(
+        replace(one, baseline=replace(one.baseline, energy_j=0.995 * one.best.energy_j))
+        for one in CURVES
+    )
+    document = train_policy(even, PolicyKind.REGRET)
+
+    chosen = LearnedPolicy(document).choose(features_of(12, 51), ORIN_MHZ)
+
+    assert 1.0 < (chosen.energy_ratio or 0.0) < 1.02
+    assert chosen.sm_clock_mhz is not None
+
+
+def test_a_budget_is_held_against_more_than_the_worst_job_of_a_leaf() -> None:
+    document = train_policy(CURVES, PolicyKind.FFG)
+    (leaf,) = document.nodes
+    refused_count = 0
+
+    for one in leaf.expectations:
+        most = min(1300 / one.sm_clock_mhz, one.worst_slowdown_ratio**2 / one.slowdown_ratio)
+        budget = one.worst_slowdown_ratio - 1 + 1e-9
+        chosen = LearnedPolicy(document).choose(features_of(), ORIN_MHZ, max_slowdown_ratio=budget)
+        if most > 1 + budget + 1e-6:
+            refused_count += 1
+            assert chosen.sm_clock_mhz != one.sm_clock_mhz
+    assert refused_count > 0
+
+
+def test_a_leaf_of_few_jobs_keeps_a_budget_by_the_clock_alone() -> None:
+    document = train_policy(CURVES, PolicyKind.FFG)
+    (leaf,) = document.nodes
+    two = replace(document, nodes=(replace(leaf, jobs=leaf.jobs[:2]),))
+    for budget in (0.05, 0.1, 0.3):
+        clock = (
+            LearnedPolicy(two)
+            .choose(features_of(), ORIN_MHZ, max_slowdown_ratio=budget)
+            .sm_clock_mhz
+        )
+        assert 1300 / (clock or 1300) <= 1 + budget
+
+
+def test_a_policy_that_asks_for_utilisation_says_what_helps() -> None:
+    busy = tuple(
+        replace(one, baseline=replace(one.baseline, busy_ratio=0.3 if place < 6 else 0.95))
+        for place, one in enumerate(CURVES)
+    )
+    document = train_policy(busy, PolicyKind.REGRET, uses_utilisation=True)
+    asks = replace(
+        document,
+        nodes=tuple(
+            one if one.feature is None else replace(one, feature="gpu_busy_ratio", threshold=0.6)
+            for one in document.nodes
+        ),
+    )
+    assert asks.nodes[0].feature == "gpu_busy_ratio"
+
+    (doubt,) = (
+        one
+        for one in LearnedPolicy(asks).choose(features_of(48, 51), ORIN_MHZ).caveats
+        if one.kind is CaveatKind.EXTRAPOLATED
+    )
+
+    assert "asks for GPU utilisation, which is not known" in doubt.seen
+    assert "layers 48, where those had 4 to 24" in doubt.seen
+    assert doubt.helps.startswith("Give --utilisation: ")
+    assert "joulewise finetune run" in doubt.helps
+    known = replace(features_of(12, 51), gpu_busy_ratio=0.9)
+    assert not doubts(LearnedPolicy(asks).choose(known, ORIN_MHZ))
+
+
 def doubts(chosen: ClockChoice) -> str:
     return " ".join(one.seen for one in chosen.caveats if one.kind is CaveatKind.EXTRAPOLATED)
 

@@ -19,12 +19,14 @@ from joulewise.domain.plan import Interval, PlannedLaunch, Verification
 from joulewise.domain.points import AUTO, OperatingPoint
 from joulewise.domain.sweep import Sweep, SweepSource
 from joulewise.domain.workload import Launch, Pass, Workload
+from joulewise.finetune.policies.catalogue import shipped_policy
 from joulewise.store.documents import (
     read_workload,
     write_plan,
     write_verification,
     write_workload,
 )
+from joulewise.store.policies import write_policy
 from joulewise.store.schemas import json_schemas, schema_text, write_schemas
 from joulewise.store.sweep_csv import sweep_csv
 from joulewise.store.sweep_parquet import METADATA_KEY, sweep_parquet
@@ -134,6 +136,15 @@ def test_a_written_verification_obeys(tmp_path: Path) -> None:
     write_verification(verification, tmp_path / "verification.json")
 
     validate(json.loads((tmp_path / "verification.json").read_text()), "verification")
+
+
+def test_the_policy_that_is_shipped_obeys(tmp_path: Path) -> None:
+    write_policy(tmp_path / "policy.json", shipped_policy().document)
+    document = json.loads((tmp_path / "policy.json").read_text())
+
+    validate(document, "policy")
+    with pytest.raises(jsonschema.ValidationError):
+        validate(document | {"kind": "guess"}, "policy")
 
 
 def test_a_written_workload_obeys(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from joulewise.cli.outcome import Outcome
 from joulewise.cli.render import percent, print_caveats, print_line, say, signed_percent, table
 from joulewise.domain.finetuning import ClockCost
 from joulewise.domain.plan import Status
-from joulewise.report.ucurve import CurveCharacter, clocks_text
+from joulewise.report.ucurve import CurveCharacter
 from joulewise.report.ucurve_table import NOT_SHOWN, energy_with_error
 from joulewise.workflow.finetune_reporting import CurveReport
 
-_COLUMNS = ("job", "best MHz", "saving", "time", "vs highest", "within 2 %, MHz")
+_COLUMNS = ("job", "best MHz", "saving", "time", "fast MHz", "saving", "time")
 
 
 def sweep_outcome(report: CurveReport, out: Path | None, page: Path | None) -> Outcome:
@@ -35,6 +35,7 @@ def sweep_outcome(report: CurveReport, out: Path | None, page: Path | None) -> O
             "device_name": first.curve.device_name,
             "is_simulated": first.curve.is_simulated,
             "curves": None if out is None else str(out),
+            "former_curves": None if report.former is None else str(report.former),
             "page": None if page is None else str(page),
             "jobs": [_document(one) for one in report.characters],
         },
@@ -49,6 +50,8 @@ def render(console: Console, report: CurveReport, out: Path | None, page: Path |
     print_caveats(console, report.caveats)
     say(console, f"{_origin(report)} {report.sentence}")
     print_line(console, None if out is None else f"Curves: {out}")
+    former = report.former
+    print_line(console, None if former is None else f"The file that lay there: {former}")
     print_line(console, None if page is None else f"Figure: {page}")
 
 
@@ -67,8 +70,9 @@ def _rows(characters: Sequence[CurveCharacter]) -> Iterator[tuple[str, ...]]:
             str(one.best.sm_clock_mhz),
             _saving(one.told_saving_ratio, one.saving_error_ratio),
             signed_percent(one.slowdown_ratio - 1, 1),
-            "" if one.best is one.highest else _saving(one.told_highest_saving_ratio, None),
-            clocks_text(one.near_mhz, one.curve.sm_clocks_mhz),
+            str(one.fast.sm_clock_mhz),
+            _saving(one.told_fast_saving_ratio, None),
+            signed_percent(one.fast_slowdown_ratio - 1, 1),
         )
 
 
@@ -100,6 +104,10 @@ def _document(one: CurveCharacter) -> dict[str, object]:
         "highest_saving_error_ratio": one.highest_saving_error_ratio,
         "is_highest_saving_shown": one.is_highest_saving_shown,
         "highest_slowdown_ratio": one.highest_slowdown_ratio,
+        "fast_sm_clock_mhz": one.fast.sm_clock_mhz,
+        "fast_saving_ratio": one.told_fast_saving_ratio,
+        "fast_saving_error_ratio": one.fast_saving_error_ratio,
+        "fast_slowdown_ratio": one.fast_slowdown_ratio,
         "near_ratio": one.near_ratio,
         "band_mhz": one.band_mhz,
         "near_mhz": one.near_mhz,

@@ -296,7 +296,7 @@ _WHY_AND_HELP: dict[CaveatKind, tuple[str, str]] = {
         "Repeat the run on the GPU in question.",
     ),
     CaveatKind.STEPS_UNMARKED: (
-        "The whole command was counted, with loading and evaluation beside the training steps.",
+        "Steps that are not marked as they should be are not counted, or not as what they are.",
         "Mark the steps: joulewise.integrations.transformers_callback, or a line per step.",
     ),
     CaveatKind.STREAMS_MERGED: (

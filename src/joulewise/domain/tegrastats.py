@@ -142,22 +142,19 @@ class TegrastatsLog:
     @property
     def energy_time_s(self) -> float | None:
         """The time that `energy_j` covers, shorter than the log where lines tell no power."""
-        told = [series for series in self._series() if len(series) >= 2]  # noqa: PLR2004 - as there
-        return sum(series[-1][0] - series[0][0] for series in told) if told else None
+        return _told_s(self._series())
 
     @property
     def energy_by_rail_j(self) -> Mapping[str, float]:
         """Energy of every rail, whether or not it is counted, in the order of the lines."""
-        energies: dict[str, list[float | None]] = {}
-        for run in self.runs:
-            series: dict[str, list[tuple[float, float]]] = {}
-            for one in run.lines:
-                for reading in one.line.rails:
-                    series.setdefault(reading.rail, []).append((one.time_s, reading.power_w))
-            for rail, its in series.items():
-                energies.setdefault(rail, []).append(_energy_j(its))
-        sums = {rail: _sum(told) for rail, told in energies.items()}
+        sums = {rail: _sum(map(_energy_j, its)) for rail, its in self._series_by_rail().items()}
         return {rail: energy_j for rail, energy_j in sums.items() if energy_j is not None}
+
+    @property
+    def time_by_rail_s(self) -> Mapping[str, float]:
+        """The time that the energy of every rail covers."""
+        times = {rail: _told_s(its) for rail, its in self._series_by_rail().items()}
+        return {rail: time_s for rail, time_s in times.items() if time_s is not None}
 
     @property
     def repeated_ratio(self) -> float | None:
@@ -200,6 +197,24 @@ class TegrastatsLog:
             ]
             for run in self.runs
         ]
+
+    def _series_by_rail(self) -> Mapping[str, list[list[tuple[float, float]]]]:
+        """Times and powers of every rail, run by run."""
+        by_rail: dict[str, list[list[tuple[float, float]]]] = {}
+        for run in self.runs:
+            series: dict[str, list[tuple[float, float]]] = {}
+            for one in run.lines:
+                for reading in one.line.rails:
+                    series.setdefault(reading.rail, []).append((one.time_s, reading.power_w))
+            for rail, its in series.items():
+                by_rail.setdefault(rail, []).append(its)
+        return by_rail
+
+
+def _told_s(runs: Iterable[Sequence[tuple[float, float]]]) -> float | None:
+    """The time that the energy of these covers; `None` where there is none."""
+    told = [series for series in runs if len(series) > 1]
+    return sum(series[-1][0] - series[0][0] for series in told) if told else None
 
 
 def _energy_j(series: Sequence[tuple[float, float]]) -> float | None:

@@ -33,6 +33,7 @@ def characterise(curve: ClockCurve, *, near_ratio: float = NEAR_RATIO) -> CurveC
     limit_j = best.energy_j * (1.0 + near_ratio)
     is_near = [cost.energy_j <= limit_j for cost in costs]
     first, last = _run_around(is_near, place)
+    fast = min((cost for cost, near in zip(costs, is_near, strict=True) if near), key=_speed)
     saving_ratio = 1.0 - best.energy_j / base.energy_j
     error_ratio = _error_of_ratio(best, base)
     highest_saving_ratio = 1.0 - best.energy_j / highest.energy_j
@@ -45,6 +46,10 @@ def characterise(curve: ClockCurve, *, near_ratio: float = NEAR_RATIO) -> CurveC
         slowdown_ratio=best.time_s / base.time_s,
         highest_saving_ratio=highest_saving_ratio,
         highest_slowdown_ratio=best.time_s / highest.time_s,
+        fast=fast,
+        fast_saving_ratio=1.0 - fast.energy_j / base.energy_j,
+        fast_slowdown_ratio=fast.time_s / base.time_s,
+        fast_saving_error_ratio=_error_of_ratio(fast, base),
         near_ratio=near_ratio,
         band_mhz=curve.sm_clocks_mhz[first : last + 1],
         near_mhz=tuple(
@@ -59,6 +64,11 @@ def characterise(curve: ClockCurve, *, near_ratio: float = NEAR_RATIO) -> CurveC
         is_highest_saving_shown=_is_shown(highest_saving_ratio, highest_error_ratio),
         edge=_edge(place, len(costs)),
     )
+
+
+def _speed(cost: ClockCost) -> tuple[float, float]:
+    """Time first; of clocks that take the same, the one of less energy."""
+    return cost.time_s, cost.energy_j
 
 
 def _run_around(is_near: Sequence[bool], place: int) -> tuple[int, int]:

@@ -141,7 +141,7 @@ def _energy_ratio(
 
 
 def true_cost(curve: ClockCurve, sm_clock_mhz: int | None) -> ClockCost:
-    """What a curve has at a clock, or under the governor. Raises ValueError where it has nothing."""
+    """What a curve has at a clock, or the governor's. Raises ValueError where it has nothing."""
     found = curve.at(sm_clock_mhz)
     if found is None:
         raise ValueError(f"{curve.job!r} was not measured at {sm_clock_mhz} MHz")

@@ -30,6 +30,7 @@ from joulewise.finetune.learning_cost import (
     WARM_UP_STEP_COUNT,
     LiveSettings,
     block_steps,
+    learning_cost,
     look_blocks,
 )
 from joulewise.finetune.live_schedule import (
@@ -234,6 +235,8 @@ class LiveGovernor:
             purpose=purpose,
             step_count=self.settings.block_step_count,
             most_step_count=self._room_count,
+            # A clock that was shown to save is held meanwhile, too.
+            rest_mhz=self.choice.sm_clock_mhz if purpose is Purpose.CHECK else None,
         )
 
     def _hold(self, clock_mhz: int) -> Schedule:
@@ -262,6 +265,27 @@ class LiveGovernor:
     def pairs(self) -> tuple[tuple[ClockCost, ClockCost], ...]:
         """All pairs that were run: the governor's block, and that of the choice."""
         return tuple(self._pairs)
+
+    @property
+    def needed_s(self) -> float | None:
+        """About how long training has to last for a choice to be found and checked.
+
+        `None` where no step tells how long one takes.
+        """
+        taken = self.scheduler.taken.all_steps
+        if not taken.step_count:
+            return None
+        step_s = taken.time_s if not self._known else self._step_time_s(None)
+        settings, sensor = self.settings, self.scheduler.sensor
+        # Of a job whose length is not known, for that is what is asked for.
+        cost = learning_cost(None, lambda _: step_s, settings, chosen_mhz=0, sensor=sensor)
+        probing, verifying = cost.probing_count, cost.verifying_count
+        count = WARM_UP_STEP_COUNT + probing + verifying
+        if self.step_count is not None:
+            # So long that its shares have room for both.
+            left = max(probing / LEARNING_RATIO, probing + verifying / VERIFYING_RATIO)
+            count = WARM_UP_STEP_COUNT + math.ceil(left)
+        return count * step_s
 
     @property
     def _steps_per_pair(self) -> float:

@@ -11,10 +11,12 @@ the step that was under way ran at both.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import median
 
 from joulewise.domain.errors import MeasurementError
 from joulewise.domain.finetuning import ClockCost, StepMark
@@ -25,6 +27,11 @@ from joulewise.finetune.learning_cost import (
     SensorTiming,
 )
 from joulewise.finetune.step_marks import StepSpan, step_spans
+
+_SILENT_GAPS_COUNT = 10
+# Times between marks as they arrive, of which the median is the usual one.
+_USUAL_GAPS_COUNT = 9
+_LEAST_SILENCE_S = 1.0
 
 
 class Purpose(StrEnum):
@@ -37,6 +44,10 @@ class Purpose(StrEnum):
     RUN = "run"
 
 
+LEARNING = frozenset({Purpose.PROBE, Purpose.VERIFY, Purpose.CHECK})
+"""Steps at another clock than the one that is chosen and shown to save."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
     """A block of steps at one clock; `None`: the governor's.
@@ -44,7 +55,8 @@ class Wish:
     It lasts until both `step_count` steps and `least_s` seconds have been measured; `None` for
     the latter stands for what the power sensor needs. The block before it may be at the same
     clock: then nothing has to settle. Once more than `most_step_count` steps have been taken for
-    it, dropped ones included, it is given up: the schedule is thrown a BlockTooLong.
+    it, dropped ones included, it is given up: the schedule is thrown a BlockTooLong. While marks
+    stay away from a block of learning the clock is `rest_mhz`.
     """
 
     sm_clock_mhz: int | None
@@ -52,6 +64,7 @@ class Wish:
     step_count: int = BLOCK_STEP_COUNT
     least_s: float | None = None
     most_step_count: int | None = None
+    rest_mhz: int | None = None
 
 
 class BlockTooLong(MeasurementError):
@@ -90,6 +103,10 @@ class StepScheduler:
         self._unsettled_count = 0
         self._last_mark: StepMark | None = None
         self._wished_count = 0
+        self._is_silent = False
+        self._has_new = False
+        self._arrived_s: float | None = None
+        self._gaps_s: deque[float] = deque(maxlen=_USUAL_GAPS_COUNT)
         self.sensor = SensorTiming()
         """Of the readings so far."""
         self.taken = StepsTaken(all_steps=StepTimes(), step_counts={})
@@ -98,7 +115,9 @@ class StepScheduler:
     @property
     def asked_mhz(self) -> int | None:
         """The clock that is wanted now; `None` is the governor's."""
-        return None if self._wish is None else self._wish.sm_clock_mhz
+        if self._wish is None:
+            return None
+        return self._wish.rest_mhz if self._is_silent else self._wish.sm_clock_mhz
 
     @property
     def purpose(self) -> Purpose | None:
@@ -117,7 +136,37 @@ class StepScheduler:
 
     def applied(self, time_s: float, shown_within_s: float) -> None:
         """The clock that is asked for was set, and power readings show that within so long."""
-        self._settle_from(time_s, shown_within_s)
+        # In a block that waits for marks, that is the clock of the wait: nothing settles.
+        if self._wish is None or self.asked_mhz == self._wish.sm_clock_mhz:
+            self._settle_from(time_s, shown_within_s)
+
+    def wait(self, now_s: float) -> None:
+        """Time has passed: a block of learning to which no mark comes any more is dropped.
+
+        Until marks come again its clock is not held: an evaluation or a checkpoint would run at a
+        clock that nobody chose. The block is then repeated. Ten times the usual time between
+        marks, and no less than a second, tells that they stay away (assumed).
+        """
+        wish = self._wish
+        if self._has_new:
+            if self._arrived_s is not None:
+                self._gaps_s.append(now_s - self._arrived_s)
+            self._arrived_s, self._has_new = now_s, False
+            return
+        if wish is None or self._is_silent or wish.purpose not in LEARNING:
+            return
+        if self._arrived_s is None or not self._gaps_s:
+            return
+        longest_s = max(_LEAST_SILENCE_S, _SILENT_GAPS_COUNT * median(self._gaps_s))
+        if now_s - self._arrived_s <= longest_s:
+            return
+        self._is_silent = True
+        self._times = StepTimes()
+        if wish.rest_mhz == wish.sm_clock_mhz:
+            self._settle_from(now_s, self.sensor.shown_within_s, step_count=0)
+        else:
+            # Until its clock is set again.
+            self._settled_s = None
 
     def end(self) -> None:
         """Ask for nothing more."""
@@ -136,6 +185,8 @@ class StepScheduler:
         self.sensor = SensorTiming(period_s=log.period_s(), shown_within_s=log.shown_within_s())
         known = () if self._last_mark is None else (self._last_mark,)
         chain = (*known, *marks)
+        if marks:
+            self._is_silent, self._has_new = False, True
         before = known[0] if known else None
         for mark in marks:
             if before is not None:
@@ -229,4 +280,5 @@ class StepScheduler:
         with suppress(StopIteration):
             self._wish = following()
         self._times = StepTimes()
+        self._is_silent = False
         self._wished_count = 0

@@ -33,8 +33,13 @@ _LONGEST_LINE_BYTES = 4096
 _HIGHEST_STEP = 10**9
 # 30,000 years.
 _LATEST_S = 1e12
-# Marks are written before they are read, so one from the future is of another clock.
-_AHEAD_S = 0.5
+# Marks are written before they are read, so one from the future is of another clock; times may be
+# rounded to milliseconds.
+_AHEAD_S = 0.001
+# Of marks that do not say who wrote them so many may repeat a number (assumed): a pause after every
+# third step. Two programs that count alike repeat every second one.
+_MOST_REPEATED_RATIO = 0.4
+_FEWEST_MARKS_COUNT = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +99,13 @@ class StepTail:
         self._is_skipping = False
         self._last: StepMark | None = None
         self._is_cut = False
+        self._writer_pid: int | None = None
+        self._former_pids: set[int] = set()
+        self._mark_count = 0
+        self._repeated_count = 0
         self.doubt: str | None = None
+        self.is_ambiguous = False
+        """Whether several programs may have written marks that nothing tells apart."""
         self.planned_count: int | None = None
         """Steps that the program means to take, where it says so."""
 
@@ -104,6 +115,7 @@ class StepTail:
         for line in self._lines(self._new_bytes()):
             mark = self._mark(line)
             if mark is not None and self._is_plausible(mark, now_s):
+                self._count(mark)
                 self._last = mark
                 marks.append(mark)
         return tuple(marks)
@@ -151,15 +163,49 @@ class StepTail:
         """A mark of rank 0; `None` for other ranks, and for what is none."""
         try:
             found = json.loads(line[: _LONGEST_LINE_BYTES + 1])
-            rank = found.get("rank", 0)
+            rank, pid = found.get("rank", 0), found.get("pid")
             step, time_s = _step_count(found["step"]), _time_s(found["time_s"])
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             self._note(f"a line of it is no step mark: {line[:60].decode('ascii', 'replace')!r}")
             return None
-        if rank not in (0, None):
+        if rank not in (0, None) or not self._is_of_writer(pid):
             return None
         self._note_planned(found.get("planned"))
         return StepMark(step=step, time_s=time_s)
+
+    def _is_of_writer(self, pid: object) -> bool:
+        """Whether the program wrote it that wrote first, or the one that took over from it."""
+        if not isinstance(pid, int) or isinstance(pid, bool) or pid == self._writer_pid:
+            return True
+        if self._writer_pid is None or (
+            pid not in self._former_pids and _is_gone(self._writer_pid)
+        ):
+            if self._writer_pid is not None:
+                self._former_pids.add(self._writer_pid)
+            self._writer_pid = pid
+            return True
+        self._note(
+            f"two programs write to it at once (processes {self._writer_pid} and {pid}), and only "
+            "those of the first were counted"
+        )
+        return False
+
+    def _count(self, mark: StepMark) -> None:
+        """Notice numbers that repeat more often than pauses explain, where nobody signs."""
+        self._mark_count += 1
+        if self._last is None or mark.step > self._last.step:
+            return
+        self._repeated_count += 1
+        ratio = self._repeated_count / self._mark_count
+        is_signed = self._writer_pid is not None
+        if is_signed or self._mark_count < _FEWEST_MARKS_COUNT or ratio <= _MOST_REPEATED_RATIO:
+            return
+        self.is_ambiguous = True
+        self._note(
+            f"{self._repeated_count} of its first {self._mark_count} numbers of steps do not rise "
+            f"(step {mark.step} comes after step {self._last.step}): several programs may write to "
+            'it, which "pid" in each line would tell apart'
+        )
 
     def _note_planned(self, planned: object) -> None:
         try:
@@ -184,6 +230,12 @@ class StepTail:
     def _note(self, trouble: str) -> None:
         if self.doubt is None:
             self.doubt = f"step marks in {self._path}: {trouble}"
+
+
+def _is_gone(pid: int) -> bool:
+    """Whether a process has ended; `False` where nothing tells."""
+    processes = Path("/proc")
+    return (processes / "self").exists() and not (processes / str(pid)).exists()
 
 
 def _step_count(value: object) -> int:

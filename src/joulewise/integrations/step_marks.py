@@ -90,7 +90,12 @@ class StepMarker:
     def _write(self, planned_count: int | None = None) -> None:
         if self._path is None:
             return
-        mark: dict[str, float] = {"step": self._step_count, "time_s": time.monotonic()}
+        mark: dict[str, float] = {
+            "step": self._step_count,
+            "time_s": time.monotonic(),
+            # Two programs that were started with one file are told apart by it.
+            "pid": os.getpid(),
+        }
         if planned_count is not None:
             mark["planned"] = planned_count
         try:

@@ -30,7 +30,9 @@ class CurveCharacter:
     `best` is the clock of least energy per step. `saving_ratio` and `slowdown_ratio` are its
     against the governor, `highest_saving_ratio` and `highest_slowdown_ratio` against `highest`,
     the highest clock that was measured; a curve does not say whether the device has a higher one.
-    What people are told of a saving is `told_saving_ratio`. `band_mhz` are the clocks around the
+    What people are told of a saving is `told_saving_ratio`. `fast` is the
+    clock of least time among those within `near_ratio` of the least energy, often far faster than
+    `best`; `fast_saving_ratio` and `fast_slowdown_ratio` are against the governor. `band_mhz` are the clocks around the
     best one whose energy is within `near_ratio` of its without a gap, `near_mhz` all clocks that
     are that near. `alike_mhz` are other clocks whose energy cannot be told from the best one's at
     two standard errors; `None`: no errors are known. `powers_w` has the mean power at every clock.
@@ -43,6 +45,9 @@ class CurveCharacter:
     slowdown_ratio: float
     highest_saving_ratio: float
     highest_slowdown_ratio: float
+    fast: ClockCost
+    fast_saving_ratio: float
+    fast_slowdown_ratio: float
     near_ratio: float
     band_mhz: tuple[int, ...]
     near_mhz: tuple[int, ...]
@@ -56,7 +61,14 @@ class CurveCharacter:
     highest_saving_error_ratio: float | None = None
     is_highest_saving_shown: bool | None = None
     """Whether the saving against `highest` exceeds two of its standard errors."""
+    fast_saving_error_ratio: float | None = None
+    """Standard error of `fast_saving_ratio`."""
     edge: CurveEdge | None = None
+
+    @property
+    def told_fast_saving_ratio(self) -> float | None:
+        """Saving or loss of the fast clock against the governor; `None` where it is not shown."""
+        return _told(self.fast_saving_ratio, self.fast_saving_error_ratio)
 
     @property
     def told_saving_ratio(self) -> float | None:
@@ -90,7 +102,8 @@ def ucurve_sentence(characters: Sequence[CurveCharacter]) -> str:
     clocks = sorted(one.best.sm_clock_mhz or 0 for one in characters)
     where = str(clocks[0]) if clocks[0] == clocks[-1] else f"{clocks[0]} to {clocks[-1]}"
     text = f"Of {counted(len(characters), 'job')} the least energy lies at {where} MHz: "
-    return " ".join((f"{text}{_of_several(characters)}.", *_doubtful(characters)))
+    fast = _fast_of_several(characters)
+    return " ".join((f"{text}{_of_several(characters)}.", *fast, *_doubtful(characters)))
 
 
 def curve_caveats(characters: Sequence[CurveCharacter]) -> tuple[Caveat, ...]:
@@ -117,7 +130,7 @@ def _of_one(one: CurveCharacter) -> str:
     curve = one.curve
     best, highest = one.best.sm_clock_mhz, one.highest.sm_clock_mhz
     told, told_highest = one.told_saving_ratio, one.told_highest_saving_ratio
-    slowdown = change(one.slowdown_ratio)
+    slowdown = change(one.slowdown_ratio, digit_count=1)
     if told is None:
         why = "errors are not known"
         if one.saving_error_ratio is not None:
@@ -135,7 +148,32 @@ def _of_one(one: CurveCharacter) -> str:
     near = clocks_text(one.near_mhz, curve.sm_clocks_mhz)
     if len(one.near_mhz) > 1:
         text += f"; {near} MHz come within {percent(one.near_ratio, digit_count=0)}"
+    text += _fast(one)
     return " ".join((f"{text}.", *_doubtful([one])))
+
+
+def _fast(one: CurveCharacter) -> str:
+    """The clock that costs hardly more energy and less time, where that is another one."""
+    if one.fast is one.best:
+        return ""
+    told = one.told_fast_saving_ratio
+    against = "" if told is None else f"{_saved(told)} than the governor, "
+    time = change(one.fast_slowdown_ratio, digit_count=1)
+    return f", the fastest {one.fast.sm_clock_mhz} MHz: {against}{time} time"
+
+
+def _fast_of_several(characters: Sequence[CurveCharacter]) -> list[str]:
+    """What the faster clocks come to on average."""
+    if all(one.fast is one.best for one in characters):
+        return []
+    mean = _told(
+        _mean([one.fast_saving_ratio for one in characters]),
+        _mean_error([one.fast_saving_error_ratio for one in characters]),
+    )
+    near = percent(characters[0].near_ratio, digit_count=0)
+    against = "no shown saving" if mean is None else _saved(mean)
+    time = _slowdown([one.fast_slowdown_ratio for one in characters])
+    return [f"The fastest clocks within {near} of that energy: {against}, at {time} time."]
 
 
 def _of_several(characters: Sequence[CurveCharacter]) -> str:
@@ -146,8 +184,8 @@ def _of_several(characters: Sequence[CurveCharacter]) -> str:
         span = percent(max(shown), digit_count=1)
         if len(shown) > 1:
             span = f"{percent(min(shown), digit_count=1)} to {span}"
-    mean = _told(_mean([one.saving_ratio for one in characters]), _mean_error(characters))
-    at = f"at {change(_mean([one.slowdown_ratio for one in characters]))} time"
+    mean = _told(_mean([one.saving_ratio for one in characters]), _mean_error([one.saving_error_ratio for one in characters]))
+    at = f"at {_slowdown([one.slowdown_ratio for one in characters])} time"
     if mean is None:
         of_some = f"; where a job's own is shown, it is {span}" if shown else ""
         return f"no saving against the governor is shown on average, {at}{of_some}"
@@ -195,11 +233,14 @@ def _told(saving_ratio: float, error_ratio: float | None) -> float | None:
     return saving_ratio
 
 
-def _mean_error(characters: Sequence[CurveCharacter]) -> float | None:
+def _mean_error(errors: Sequence[float | None]) -> float | None:
     """Standard error of the mean saving: jobs are measured apart from each other."""
-    errors = [one.saving_error_ratio for one in characters]
     known = [error for error in errors if error is not None]
     return None if len(known) < len(errors) else math.hypot(*known) / len(known)
+
+
+def _slowdown(ratios: Sequence[float]) -> str:
+    return change(_mean(ratios), digit_count=1)
 
 
 def _mean(values: Sequence[float]) -> float:

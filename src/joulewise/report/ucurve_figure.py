@@ -20,6 +20,8 @@ _COLOURS = {ModelType.ENCODER: BLUE, ModelType.DECODER: ORANGE, None: TEAL}
 _DASHES = {ModelType.ENCODER: "solid", ModelType.DECODER: "dot", None: "dash"}
 _NAMES = {ModelType.ENCODER: "encoders", ModelType.DECODER: "decoders", None: "other jobs"}
 _MARK_SIZE = 13
+# Of the axis: what a label of four digits takes on a page 500 pixels wide.
+_TICK_ROOM_RATIO = 0.09
 
 
 def ucurve_figure(one: CurveCharacter) -> Figure:
@@ -42,7 +44,7 @@ def ucurve_figure(one: CurveCharacter) -> Figure:
             "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
             "xaxis": axis(
                 "GPU clock, MHz",
-                {"anchor": "y2", "range": _range(clocks), "tickvals": list(clocks)},
+                {"anchor": "y2", "range": _range(clocks), "tickvals": _ticks(clocks)},
             ),
             "yaxis": axis("energy per step, J", {"domain": [_DIVIDE + 0.04, 1.0]}),
             "yaxis2": axis("time per step, s", {"domain": [0.0, _DIVIDE - 0.04]}),
@@ -167,6 +169,16 @@ def _margin_mhz(clocks: Sequence[int]) -> float:
     return _HALF_STEP * min(steps) if steps else _LONE_MARGIN_MHZ
 
 
+def _ticks(clocks: Sequence[int]) -> list[int]:
+    """The clocks that have room for their labels, down from the highest; all have their points."""
+    room_mhz = _TICK_ROOM_RATIO * (clocks[-1] - clocks[0])
+    ticks = [clocks[-1]]
+    for clock in reversed(clocks[:-1]):
+        if ticks[-1] - clock >= room_mhz:
+            ticks.append(clock)
+    return ticks[::-1]
+
+
 def _range(clocks: Sequence[int]) -> list[float]:
     margin = 0.04 * (clocks[-1] - clocks[0]) or _LONE_MARGIN_MHZ
     return [clocks[0] - margin, clocks[-1] + margin]
@@ -181,8 +193,8 @@ def _hover(one: CurveCharacter, cost: ClockCost) -> str:
     clock = "governor" if cost.sm_clock_mhz is None else f"{cost.sm_clock_mhz} MHz"
     lines = [
         f"{figure_text(one.curve.job)}, {clock}",
-        f"energy {energy_with_error(cost)} ({change(cost.energy_j / base.energy_j)})",
-        f"time {time_with_error(cost)} ({change(cost.time_s / base.time_s)})",
+        f"energy {energy_with_error(cost)} ({change(cost.energy_j / base.energy_j, digit_count=1)})",
+        f"time {time_with_error(cost)} ({change(cost.time_s / base.time_s, digit_count=1)})",
         f"power {decimal(cost.energy_j / cost.time_s, 1)} W",
     ]
     if cost.busy_ratio is not None:

@@ -33,6 +33,9 @@ class JobRow:
     highest: str
     highest_saving: str
     highest_slowdown: str
+    fast: str
+    fast_saving: str
+    fast_slowdown: str
     near: str
     alike: str
     note: str
@@ -86,6 +89,9 @@ def _job_row(one: CurveCharacter) -> JobRow:
         highest=f"{one.highest.sm_clock_mhz}",
         highest_saving=_highest_saving(one),
         highest_slowdown=change(one.highest_slowdown_ratio, digit_count=1),
+        fast=f"{one.fast.sm_clock_mhz}",
+        fast_saving=_saving(one.told_fast_saving_ratio, one.fast_saving_error_ratio),
+        fast_slowdown=change(one.fast_slowdown_ratio, digit_count=1),
         near=clocks_text(one.near_mhz, measured),
         alike="unknown" if alike is None else clocks_text(alike, measured) or "none",
         note="" if one.edge is None else _EDGES[one.edge],

@@ -11,6 +11,7 @@ import msgspec
 from joulewise.domain.errors import InputError
 from joulewise.domain.finetuning import ClockCost, ClockCurve, JobFeatures
 from joulewise.store.atomic import write_atomically
+from joulewise.store.files import read_bytes
 from joulewise.store.json_files import shape_error
 from joulewise.store.record_files import (
     LARGEST_AMOUNT,
@@ -48,6 +49,30 @@ def read_curves(path: Path) -> tuple[ClockCurve, ...]:
     return curves
 
 
+def replace_curves(path: Path, curves: Sequence[ClockCurve]) -> Path | None:
+    """Write a curve file where another may lie; that one is kept as `NAME.former`, or `….former2`.
+
+    Returns:
+        Where the other file is now; `None`: none was there, or the same.
+
+    Raises:
+        InputError: as `write_curves`.
+    """
+    content = _content(path, curves)
+    former = read_bytes(path) if path.is_file() else content
+    if former == content:
+        write_atomically(path, content)
+        return None
+    kept = path.with_name(f"{path.name}.former")
+    number = 1
+    while kept.exists():
+        number += 1
+        kept = path.with_name(f"{path.name}.former{number}")
+    write_atomically(kept, former)
+    write_atomically(path, content)
+    return kept
+
+
 def write_curves(path: Path, curves: Sequence[ClockCurve]) -> None:
     """Write a curve file, whole or not at all.
 
@@ -55,11 +80,15 @@ def write_curves(path: Path, curves: Sequence[ClockCurve]) -> None:
         InputError: what could not be read back (no curves, one job twice, an amount that is
             none), or the place cannot be written to.
     """
+    write_atomically(path, _content(path, curves))
+
+
+def _content(path: Path, curves: Sequence[ClockCurve]) -> bytes:
     file = str(path)
     _check_curves(curves, file)
     for index, curve in enumerate(curves):
         builtins_of(curve, f"curves[{index}]", file)
-    write_atomically(path, record_document(ClockCurves(curves=tuple(curves))))
+    return record_document(ClockCurves(curves=tuple(curves)))
 
 
 def _curve(part: object, index: int, file: str) -> ClockCurve:

@@ -130,8 +130,8 @@ def _doubts_of_budget(
             seen=f"The budget of {max_slowdown_ratio:+.1%} time is held against what the policy's "
             f"training jobs lost; at {clock_mhz} MHz another job may lose up to "
             f"{most_ratio - 1:+.0%}.",
-            advice="Let joulewise finetune run measure it; it goes back to the governor where the "
-            "budget is broken.",
+            advice="Let joulewise finetune run measure it; where the job is long enough to tell, "
+            "it goes back to the governor if the budget is broken.",
         )
 
 

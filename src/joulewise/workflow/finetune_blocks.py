@@ -45,6 +45,11 @@ class MarkSource(Protocol):
         """Steps that the program means to take, where it says so."""
         ...
 
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether several programs may have written marks that nothing tells apart."""
+        ...
+
     def read(self, now_s: float) -> tuple[StepMark, ...]:
         """Marks that came since the last look."""
         ...
@@ -130,6 +135,7 @@ class BlockSteering:
         if not self.is_hands_off:
             self._judge(sample, has_marks=bool(marks))
         self._scheduler.see(marks, self.log)
+        self._scheduler.wait(self._gpu.now_s())
         if not self._is_over:
             self._follow()
 

@@ -26,7 +26,7 @@ from joulewise.measure.settings import MeasureSettings
 from joulewise.report.ucurve import CurveCharacter, curve_caveats, ucurve_sentence
 from joulewise.report.ucurve_page import render_ucurves
 from joulewise.store.atomic import require_place, write_atomically
-from joulewise.store.clock_curves import read_curves, write_curves
+from joulewise.store.clock_curves import read_curves, replace_curves
 from joulewise.workflow.command import Command
 from joulewise.workflow.devices import open_session
 from joulewise.workflow.finetune_advising import job_features
@@ -91,6 +91,8 @@ class CurveReport:
     characters: tuple[CurveCharacter, ...]
     sentence: str
     caveats: tuple[Caveat, ...]
+    former: Path | None = None
+    """Where the curves are kept that lay in place of the new ones."""
 
     @property
     def curves(self) -> tuple[ClockCurve, ...]:
@@ -157,13 +159,17 @@ def report_curves(
     curves: Sequence[ClockCurve], out: Path | None = None, page: Path | None = None
 ) -> CurveReport:
     """Characterise curves; write their file and their page where asked to. Raises InputError."""
-    if out is not None:
-        write_curves(out, curves)
+    former = None if out is None else replace_curves(out, curves)
     characters = tuple(characterise(curve) for curve in curves)
     caveats = by_gravity((*curve_caveats(characters), *_selection(characters)))
     if page is not None:
         write_atomically(page, render_ucurves(characters, caveats).encode())
-    return CurveReport(characters=characters, sentence=ucurve_sentence(characters), caveats=caveats)
+    return CurveReport(
+        characters=characters,
+        sentence=ucurve_sentence(characters),
+        caveats=caveats,
+        former=former,
+    )
 
 
 def require_places(out: Path | None, page: Path | None) -> None:
@@ -274,9 +280,10 @@ def _settings(window_s: float | None) -> MeasureSettings:
 
 def _selection(characters: Sequence[CurveCharacter]) -> tuple[Caveat, ...]:
     """SelectionBias where the numbers that the best clock was chosen by scatter."""
-    if not any(one.saving_error_ratio for one in characters):
-        return ()
     clock_count = max(len(one.curve.costs) for one in characters)
+    # Nothing was chosen where there was one clock.
+    if clock_count == 1 or not any(one.saving_error_ratio for one in characters):
+        return ()
     return (
         Caveat(
             kind=CaveatKind.SELECTION_BIAS,

@@ -138,11 +138,16 @@ class LiveSteering:
         governor.finish(is_given_up=blocks.is_hands_off)
         taken = governor.scheduler.taken
         energy_j, uncertainty_j = _energy(taken, blocks)
+        outcome = governor.outcome
+        if self._marks.is_ambiguous:
+            # Half of the time may have passed for pauses: nothing is claimed of it.
+            energy_j = uncertainty_j = None
+            outcome = Outcome.UNFINISHED if outcome is Outcome.SAVES else outcome
         samples = blocks.samples
         return Steered(
             advice=governor.advice,
             choice=governor.choice,
-            outcome=governor.outcome,
+            outcome=outcome,
             probed=governor.probed,
             pairs=governor.pairs,
             saving=governor.saving,
@@ -247,7 +252,7 @@ def _doubts_of_claim(governor: LiveGovernor) -> Iterator[Caveat]:
         yield Caveat(
             kind=CaveatKind.NOT_VERIFIED,
             seen="training ended, or was too short, before pairs of blocks could tell what the "
-            "clock saves",
+            f"clock saves{_time_needed(governor)}",
             advice="Run more steps; the clock can be checked in a longer run once and for all.",
         )
     is_kept = governor.outcome is Outcome.SAVES
@@ -259,6 +264,14 @@ def _doubts_of_claim(governor: LiveGovernor) -> Iterator[Caveat]:
                 seen=f"time may be up to {highest - 1:+.2%}, beyond the budget of {budget:+.2%}",
                 advice="Verify with more pairs: --verify-pairs.",
             )
+
+
+def _time_needed(governor: LiveGovernor) -> str:
+    """How long training would have to be; nothing where it was long enough."""
+    had_s, needed_s = governor.scheduler.taken.all_steps.duration_s, governor.needed_s
+    if needed_s is None or needed_s <= had_s:
+        return ""
+    return f": that needs about {needed_s:.2g} s of steps, and there were {had_s:.2g} s"
 
 
 def _doubts_of_marks(governor: LiveGovernor, marks: MarkSource) -> Iterator[Caveat]:

@@ -18,7 +18,7 @@ from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.errors import DeviceError, MeasurementError
 from joulewise.domain.finetuning import ClockCost, ClockCurve
 from joulewise.domain.ports import Gpu, Lease, Progress, no_progress
-from joulewise.finetune.learning_cost import BLOCK_STEP_COUNT
+from joulewise.finetune.learning_cost import BLOCK_STEP_COUNT, LiveSettings, block_steps
 from joulewise.finetune.live_schedule import StepScheduler
 from joulewise.finetune.live_sweep import (
     Rounds,
@@ -110,7 +110,7 @@ def sweep_command(
         swept.found = governed_state(gpu)
         doubts = baseline_doubts(gpu)
         run = swept.whole_runs if settings.is_whole_runs else swept.one_run
-        baseline, costs = run(command, clocks, progress)
+        baseline, *costs = _told_of_gpu(run(command, clocks, progress), swept.caveats)
     identity = gpu.identity
     return CommandSweep(
         curve=ClockCurve(
@@ -120,7 +120,7 @@ def sweep_command(
             is_simulated=identity.is_simulated,
             features=None,
             baseline=baseline,
-            costs=costs,
+            costs=tuple(costs),
             caveats=first_of_each_kind(
                 *doubts,
                 *swept.caveats,
@@ -131,6 +131,25 @@ def sweep_command(
         code=swept.code,
         time_s=time.monotonic() - start_s,
     )
+
+
+def _told_of_gpu(
+    costs: tuple[ClockCost, tuple[ClockCost, ...]], caveats: list[Caveat]
+) -> tuple[ClockCost, ...]:
+    """All costs; a GPU that ran nothing at all tells nothing of how busy the job keeps it."""
+    every = (costs[0], *costs[1])
+    told = [one.busy_ratio for one in every if one.busy_ratio is not None]
+    if not told or any(told):
+        return every
+    caveats.append(
+        Caveat(
+            kind=CaveatKind.MOSTLY_GAPS,
+            seen="the GPU ran nothing while training steps were measured, so the curve is that of "
+            "an idle GPU",
+            advice="Let the command train on this GPU, or name the one that it uses: --device.",
+        )
+    )
+    return tuple(replace(one, busy_ratio=None) for one in every)
 
 
 class _Sweep:
@@ -172,7 +191,14 @@ class _Sweep:
                 stop.touch()
 
         self._run(command, scheduler, "steps.jsonl", {STOP_VARIABLE: str(stop)}, after_each=tell)
-        return costs_of_rounds(rounds, len(clocks) + 1)
+        try:
+            costs = costs_of_rounds(rounds, len(clocks) + 1)
+        except MeasurementError as error:
+            raise MeasurementError(
+                f"{error.message}{_time_needed(scheduler, total_count)}", hint=error.hint
+            ) from error
+        self.caveats.extend(_cut_short(rounds, len(clocks) + 1, settings.round_count, self.code))
+        return costs
 
     def whole_runs(
         self, command: Command, clocks: Sequence[int], progress: Progress
@@ -219,11 +245,44 @@ class _Sweep:
                 hint="Stop the other controller, and sweep again.",
             )
         if not scheduler.has_steps:
+            if self.code:
+                raise MeasurementError(
+                    f"the command ended with exit code {self.code} before it had marked a step",
+                    hint="Mend what the command says, and sweep again.",
+                )
             raise MeasurementError(
                 marks.doubt or "the command never marked the end of a training step",
                 hint="Call StepMarker.step, or give the trainer the JoulewiseCallback.",
+            )
+        if marks.is_ambiguous:
+            raise MeasurementError(
+                marks.doubt or "several programs may have marked the steps",
+                hint="Let one process mark them, or use StepMarker, which signs each mark.",
             )
         if marks.doubt is not None:
             self.caveats.append(Caveat(kind=CaveatKind.STEPS_UNMARKED, seen=marks.doubt))
         self.caveats.extend(over_current(steering))
         return steering
+
+
+def _cut_short(rounds: Rounds, setting_count: int, asked_count: int, code: int) -> list[Caveat]:
+    """NotVerified where training ended, or was stopped, before all rounds were measured."""
+    whole_count = sum(len(one) == setting_count for one in rounds)
+    if whole_count >= asked_count:
+        return []
+    ended = f", and the command ended with exit code {code}" if code else ", for training ended"
+    seen = f"{whole_count} of {asked_count} rounds were measured{ended}"
+    return [Caveat(kind=CaveatKind.NOT_VERIFIED, seen=seen, advice="Sweep a longer training.")]
+
+
+def _time_needed(scheduler: StepScheduler, block_count: int) -> str:
+    """How long training lasted, and about how long all blocks take; "" where no step tells."""
+    taken, sensor = scheduler.taken.all_steps, scheduler.sensor
+    if not taken.step_count:
+        return ""
+    block = block_steps(None, taken.time_s, LiveSettings(), sensor)
+    needed_s = block_count * block.step_count * taken.time_s
+    return (
+        f" ({taken.step_count} steps, {taken.duration_s:.2g} s: all of it needs about "
+        f"{needed_s:.2g} s)"
+    )

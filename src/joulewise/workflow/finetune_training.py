@@ -18,9 +18,9 @@ from joulewise.workflow.finetune_evaluating import true_curves
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainJob:
-    """What to learn from: a curve file, or the truth of a virtual board; and where to write."""
+    """What to learn from: curve files, or the truth of a virtual board; and where to write."""
 
-    curves: Path | None
+    curves: Sequence[Path]
     device: str | None
     kind: PolicyKind
     out: Path
@@ -34,14 +34,14 @@ def train_to_file(job: TrainJob) -> PolicyDocument:
         InputError: neither curves nor a virtual device or both, curves that cannot be read or
             laid side by side, or a place that cannot be written to.
     """
-    if (job.curves is None) == (job.device is None):
+    if bool(job.curves) == (job.device is not None):
         raise InputError(
-            "a policy is learned from a file of curves or on a virtual device, one of the two",
+            "a policy is learned from files of curves or on a virtual device, one of the two",
             field="curves",
             hint="Write joulewise finetune train-policy curves.json, or --device virtual:agx-orin.",
         )
-    if job.curves is not None:
-        require_place(job.out, sources=(job.curves,))
+    if job.curves:
+        require_place(job.out, sources=tuple(job.curves))
         document = _named(job.curves, job)
     else:
         require_place(job.out)
@@ -54,12 +54,22 @@ def _trained(curves: Sequence[ClockCurve], job: TrainJob) -> PolicyDocument:
     return train_policy(curves, job.kind, uses_utilisation=job.uses_utilisation)
 
 
-def _named(path: Path, job: TrainJob) -> PolicyDocument:
-    """What is wrong with curves names the file that they are from."""
-    curves = read_curves(path)
+def _named(paths: Sequence[Path], job: TrainJob) -> PolicyDocument:
+    """What is wrong with curves names the files that they are from."""
+    curves: dict[str, ClockCurve] = {}
+    for path in paths:
+        for number, curve in enumerate(read_curves(path)):
+            if curve.job in curves:
+                raise InputError(
+                    f"there are two curves of the job {curve.job!r}",
+                    file=str(path),
+                    field=f"curves[{number}].job",
+                    hint="Name each file once, and jobs apart: joulewise finetune sweep --name.",
+                )
+            curves[curve.job] = curve
     try:
-        return _trained(curves, job)
+        return _trained(tuple(curves.values()), job)
     except InputError as error:
         raise InputError(
-            error.message, file=str(path), field=error.field, hint=error.hint
+            error.message, file=", ".join(map(str, paths)), field=error.field, hint=error.hint
         ) from error

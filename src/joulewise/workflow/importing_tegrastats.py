@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,10 +32,11 @@ class ClocksSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RailEnergy:
-    """One rail over the whole time; `is_counted`: its energy is part of the module's."""
+    """One rail over the time that it is told; `is_counted`: its energy is part of the module's."""
 
     rail: str
     energy_j: float
+    time_s: float | None
     is_counted: bool
 
 
@@ -107,7 +108,7 @@ def _summary(log: TegrastatsLog) -> TegrastatsSummary:
         energy_j=log.energy_j,
         energy_time_s=log.energy_time_s,
         mean_power_w=log.mean_power_w,
-        rails=_rails(log.energy_by_rail_j, log.counted),
+        rails=_rails(log),
         left_out=log.left_out,
         sm_clocks=_clocks(line.gr3d for line in lines),
         mem_clocks=mem_clocks,
@@ -132,10 +133,16 @@ def _check_times(from_s: float | None, to_s: float | None) -> None:
         )
 
 
-def _rails(energies_j: Mapping[str, float], counted: Iterable[str]) -> tuple[RailEnergy, ...]:
+def _rails(log: TegrastatsLog) -> tuple[RailEnergy, ...]:
+    times_s = log.time_by_rail_s
     return tuple(
-        RailEnergy(rail=rail, energy_j=energy_j, is_counted=rail in tuple(counted))
-        for rail, energy_j in energies_j.items()
+        RailEnergy(
+            rail=rail,
+            energy_j=energy_j,
+            time_s=times_s.get(rail),
+            is_counted=rail in log.counted,
+        )
+        for rail, energy_j in log.energy_by_rail_j.items()
     )
 
 

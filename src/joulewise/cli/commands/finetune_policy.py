@@ -20,6 +20,12 @@ OptionalCurves = Annotated[
     Path | None,
     typer.Argument(metavar="[CURVES]", help="A file of joulewise finetune sweep."),
 ]
+SeveralCurves = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[CURVES]…", help="Files of joulewise finetune sweep; three jobs are the least."
+    ),
+]
 TrueDevice = Annotated[
     str | None,
     typer.Option("--device", help="In place of curves: a virtual board's own, virtual:agx-orin."),
@@ -46,7 +52,7 @@ DEFAULT_OUT = Path("policy.json")
 
 
 def train_policy(
-    curves: OptionalCurves = None,
+    curves: SeveralCurves = None,
     device: TrueDevice = None,
     kind: Kind = PolicyKind.REGRET,
     with_utilisation: WithUtilisation = False,
@@ -58,7 +64,7 @@ def train_policy(
     wanted = caveat_kinds(fail_on)
     document = train_to_file(
         TrainJob(
-            curves=curves,
+            curves=curves or (),
             device=device,
             kind=kind,
             out=out,

@@ -106,7 +106,7 @@ def _print(console: Console, summary: TegrastatsSummary) -> None:
             (
                 one.rail,
                 joules(one.energy_j),
-                _power(one.energy_j, summary),
+                _power(one.energy_j, one.time_s),
                 "yes" if one.is_counted else "no",
             )
             for one in summary.rails
@@ -158,23 +158,25 @@ def _clocks(name: str, seen: ClocksSeen | None) -> Iterator[tuple[str, str]]:
         yield name, f"{seen.median_mhz} MHz (median; {seen.least_mhz} to {seen.most_mhz})"
 
 
-def _power(energy_j: float, summary: TegrastatsSummary) -> str:
-    if summary.duration_s <= 0:
+def _power(energy_j: float, time_s: float | None) -> str:
+    if time_s is None or time_s <= 0:
         return ""
-    return f"{decimal(energy_j / summary.duration_s, 3)} W"
+    return f"{decimal(energy_j / time_s, 3)} W"
 
 
 def _verdict(summary: TegrastatsSummary) -> str:
-    if summary.energy_j is None or summary.mean_power_w is None:
+    told_s = summary.energy_time_s
+    if summary.energy_j is None or summary.mean_power_w is None or told_s is None:
         return f"{seconds(summary.duration_s)} of log, and no energy of the module in it."
     return (
-        f"The module took {joules(summary.energy_j)} in {seconds(summary.duration_s)}: "
+        f"The module took {joules(summary.energy_j)} in {seconds(told_s)}: "
         f"{decimal(summary.mean_power_w, 3)} W in the mean."
     )
 
 
 def _document(summary: TegrastatsSummary) -> dict[str, object]:
     return {
+        "energy_time_s": summary.energy_time_s,
         "mean_power_w": summary.mean_power_w,
         "rails": summary.rails,
         "left_out": summary.left_out,

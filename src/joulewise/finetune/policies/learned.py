@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.finetuning import ClockChoice, JobFeatures
+from joulewise.finetune.characterisation import NEAR_RATIO
 from joulewise.finetune.features import HIDDEN, LAYERS, SEQUENCE, feature_value
 from joulewise.finetune.policies.policy import listed, nearest_listed
 from joulewise.finetune.policies.trees import Descent, descend
@@ -46,8 +47,9 @@ class LearnedPolicy:
 
         The budget is held against the training job of the leaf that lost most time, and as much
         beyond it as that lies beyond the mean; another job may lose more still. No job loses more
-        than in proportion to the clock. A clock that took the leaf's jobs no less energy than the
-        governor is not picked.
+        than in proportion to the clock. Where the clock took the leaf's jobs more energy than
+        the governor, it is left to that: any more within a budget, and more than single runs may
+        differ by (2 %) without one, for a leaf of one job is often as noisy as that.
         """
         descent = descend(self.document.nodes, features)
         clocks = _reachable(self.document.sm_clocks_mhz, listed(sm_clocks_mhz))
@@ -56,7 +58,7 @@ class LearnedPolicy:
         if max_slowdown_ratio is None:
             wanted_mhz = descent.leaf.sm_clock_mhz
             chosen = next(one for one in expected if one.sm_clock_mhz == wanted_mhz)
-            if chosen.energy_ratio >= 1.0:
+            if chosen.energy_ratio > 1.0 + NEAR_RATIO:
                 return self._governor(descent, doubts, "saves energy")
             return self._choice(descent, chosen, clocks, doubts)
         limit = 1.0 + max_slowdown_ratio
