@@ -155,9 +155,10 @@ def _budgets(scores: Sequence[PolicyScore]) -> Iterator[str]:
         for group in (JobGroup.LEFT_OUT, JobGroup.UNSEEN)
     )
     yield (
-        "What remains: nothing that is known beforehand tells a job that waits for its host from "
-        "its likes, and such a job runs at a low clock under its governor already; the worst one "
-        f"that was never seen loses {_figure(-100 * worst, 1)} % at the clock that `tree` or "
+        "What remains: where nobody looked at the GPU's utilisation, nothing that is known "
+        "beforehand tells a job that waits for its host from its likes, and such a job runs at a "
+        "low clock under its governor already; the worst one that its policy was not trained on "
+        f"loses {_figure(-100 * worst, 1)} % at the clock that `tree` or "
         "`regret` advises within the budget. Probing with a budget measures the governor, too, and "
         "`finetune run` goes back to it where a job is long enough to be checked."
     )

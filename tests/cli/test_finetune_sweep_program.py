@@ -111,3 +111,44 @@ def test_a_program_that_marks_no_step_has_no_curve(tmp_path: Path) -> None:
     assert 1 == done.returncode
     assert "never marked the end of a training step" in done.stderr
     assert not (tmp_path / "none.json").exists()
+
+
+def _swept(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "joulewise", "finetune", "sweep", *arguments],
+        cwd=folder,
+        env={
+            **os.environ,
+            "JOULEWISE_STATE_DIR": str(folder / "state"),
+            "JOULEWISE_SOCKET": "off",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_a_program_that_fails_before_its_first_step_is_told_as_failed(tmp_path: Path) -> None:
+    root = tmp_path / "board"
+    with living_tree(root, "agx-orin-jp6"):
+        done = _swept(tmp_path, "--device", f"jetson,root={root}", "--", "false")
+
+    assert "ended with exit code 1 before it had marked a step" in done.stderr
+    assert not (tmp_path / "curves.json").exists()
+
+
+def test_a_training_that_ends_before_its_last_round_says_so_in_its_curve(tmp_path: Path) -> None:
+    root = tmp_path / "board"
+    program = training_command(root, WORK, tmp_path, "--steps", "120")
+    with living_tree(root, "agx-orin-jp6"):
+        done = _swept(
+            tmp_path,
+            *("--device", f"jetson,root={root}", "--sm-clocks", "1300", "--rounds", "999"),
+            *("--out", "part.json", "--", *program),
+        )
+
+    assert 0 == done.returncode, done.stderr
+    assert "of 999 rounds were measured, for training ended" in " ".join(done.stderr.split())
+    kinds = [caveat.kind for caveat in read_curves(tmp_path / "part.json")[0].caveats]
+    assert "NotVerified" in kinds

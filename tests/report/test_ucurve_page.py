@@ -87,19 +87,19 @@ def plain(text: str) -> str:
 
 def test_the_sentence_over_one_job_tells_clock_saving_price_and_band() -> None:
     assert plain(ucurve_sentence([ONE])) == snapshot(
-        'bert-base/sst2: 612 MHz takes 20.0 % less energy per step than the governor, at +112.4 % time, and 20.8 % less energy than 1300 MHz, the highest measured; 612-918 MHz come within 2 %, the fastest 918 MHz: 19.0 % less energy than the governor, +41.6 % time.'
+        "bert-base/sst2: 612 MHz takes 20.0 % less energy per step than the governor, at +112.4 % time, and 20.8 % less energy than 1300 MHz, the highest measured; 612-918 MHz come within 2 %, the fastest 918 MHz: 19.0 % less energy than the governor, +41.6 % time."
     )
     assert plain(ucurve_sentence([OTHER])) == snapshot(
-        'pythia-70m/qnli: 306 MHz takes 30.0 % less energy per step than the governor, at +324.8 % time, and 30.0 % less energy than 1300 MHz, the highest measured. That is the lowest clock measured: the least may lie beyond.'
+        "pythia-70m/qnli: 306 MHz takes 30.0 % less energy per step than the governor, at +324.8 % time, and 30.0 % less energy than 1300 MHz, the highest measured. That is the lowest clock measured: the least may lie beyond."
     )
 
 
 def test_a_saving_that_is_not_shown_is_not_claimed() -> None:
     assert plain(ucurve_sentence([UNKNOWN])) == snapshot(
-        'train.py: no saving against the governor is shown, as the difference is within two standard errors; 612 MHz took the least energy per step, at +112.4 % time, and 4.8 % less energy than 1300 MHz, the highest measured; 306-918 MHz come within 2 %, the fastest 918 MHz: +41.6 % time.'
+        "train.py: no saving against the governor is shown, as the difference is within two standard errors; 612 MHz took the least energy per step, at +112.4 % time, and 4.8 % less energy than 1300 MHz, the highest measured; 306-918 MHz come within 2 %, the fastest 918 MHz: +41.6 % time."
     )
     assert plain(ucurve_sentence([character([99.0, 120.0], error_ratio=None)])) == snapshot(
-        'bert-base/sst2: no saving against the governor is shown, as errors are not known; 306 MHz took the least energy per step, at +324.8 % time. That is the lowest clock measured: the least may lie beyond.'
+        "bert-base/sst2: no saving against the governor is shown, as errors are not known; 306 MHz took the least energy per step, at +324.8 % time. That is the lowest clock measured: the least may lie beyond."
     )
     # The highest clock is as good, and the governor dearer.
     assert "highest measured" not in ucurve_sentence([character([90.0, 80.0, 80.5])])
@@ -109,7 +109,7 @@ def test_a_loss_beyond_its_errors_is_told() -> None:
     dearer = character([120.0, 110.0, 115.0, 130.0])
 
     assert plain(ucurve_sentence([dearer])) == snapshot(
-        'bert-base/sst2: no clock saves energy; the best, 612 MHz, takes 10.0 % more energy per step than the governor, at +112.4 % time, and 15.4 % less energy than 1300 MHz, the highest measured.'
+        "bert-base/sst2: no clock saves energy; the best, 612 MHz, takes 10.0 % more energy per step than the governor, at +112.4 % time, and 15.4 % less energy than 1300 MHz, the highest measured."
     )
     assert "-10.0 % ± 1.6 %" == plain(job_rows([dearer])[0].saving)
 
@@ -118,10 +118,10 @@ def test_over_several_jobs_what_errors_do_not_part_is_not_claimed() -> None:
     other = character([99.0, 120.0], job="other", error_ratio=None)
 
     assert plain(ucurve_sentence([UNKNOWN, UNKNOWN])) == snapshot(
-        'Of 2 jobs the least energy lies at 612 MHz: no saving against the governor is shown on average, at +112.4 % time. The fastest clocks within 2 % of that energy: no shown saving, at +41.6 % time. For train.py, train.py no saving is shown: it is within two standard errors.'
+        "Of 2 jobs the least energy lies at 612 MHz: no saving against the governor is shown on average, at +112.4 % time. The fastest clocks within 2 % of that energy: no shown saving, at +41.6 % time. For train.py, train.py no saving is shown: it is within two standard errors."
     )
     assert plain(ucurve_sentence([UNKNOWN, other])) == snapshot(
-        'Of 2 jobs the least energy lies at 306 to 612 MHz: no saving against the governor is shown on average, at +218.6 % time. The fastest clocks within 2 % of that energy: no shown saving, at +183.2 % time. For train.py no saving is shown: it is within two standard errors. For other no saving is shown: errors are not known. At the edge of the clocks measured: other.'
+        "Of 2 jobs the least energy lies at 306 to 612 MHz: no saving against the governor is shown on average, at +218.6 % time. The fastest clocks within 2 % of that energy: no shown saving, at +183.2 % time. For train.py no saving is shown: it is within two standard errors. For other no saving is shown: errors are not known. At the edge of the clocks measured: other."
     )
     doubtful = [character([100.0 - 0.1 * count]) for count in range(9)]
     assert plain(ucurve_sentence([character([97.0]), *doubtful])) == snapshot(
@@ -284,9 +284,14 @@ def test_energy_of_a_command_without_marks_is_not_told_as_that_of_steps() -> Non
 def test_clocks_side_by_side_share_one_label() -> None:
     # 1224 and 1300 MHz of AGX Orin overlap on a page 500 pixels wide.
     clocks = [306, 408, 510, 612, 714, 816, 918, 1020, 1122, 1224, 1300]
-    shown = ucurve_figure(characterise(replace(ONE.curve, costs=tuple(
-        replace(ONE.curve.costs[0], sm_clock_mhz=clock) for clock in clocks
-    ))))
-    ticks = shown["layout"]["xaxis"]["tickvals"]
+    shown = ucurve_figure(
+        characterise(
+            replace(
+                ONE.curve,
+                costs=tuple(replace(ONE.curve.costs[0], sm_clock_mhz=clock) for clock in clocks),
+            )
+        )
+    )
+    ticks = go.Figure(shown).layout.xaxis.tickvals
     assert 1300 in ticks
     assert 1224 not in ticks

@@ -138,29 +138,23 @@ def test_where_no_clock_keeps_the_budget_the_governor_stays_and_that_is_said() -
     assert "no clock is within the time budget" in chosen.reason
 
 
-def test_a_leaf_whose_clock_saved_nothing_leaves_it_to_the_governor() -> None:
-    host_bound = tuple(
-        replace(one, baseline=replace(one.baseline, energy_j=0.8 * one.best.energy_j))
-        for one in CURVES
+@pytest.mark.parametrize(("energy_ratio", "is_left"), [(0.99, False), (1.019, False), (1.03, True)])
+def test_a_clock_that_lost_more_than_single_runs_differ_by_is_left_to_the_governor(
+    energy_ratio: float, is_left: bool
+) -> None:
+    document = train_policy(CURVES, PolicyKind.FFG)
+    (leaf,) = document.nodes
+    losing = tuple(
+        replace(one, energy_ratio=energy_ratio) if one.sm_clock_mhz == leaf.sm_clock_mhz else one
+        for one in leaf.expectations
     )
+    policy = LearnedPolicy(replace(document, nodes=(replace(leaf, expectations=losing),)))
 
-    chosen = LearnedPolicy(train_policy(host_bound, PolicyKind.FFG)).choose(features_of(), ORIN_MHZ)
+    chosen = policy.choose(features_of(), ORIN_MHZ)
 
-    assert (None, 1.0) == (chosen.sm_clock_mhz, chosen.energy_ratio)
-    assert "no clock saves energy" in chosen.reason
-
-
-def test_a_loss_within_what_single_runs_differ_by_does_not_give_a_leaf_up() -> None:
-    even = tuple(
-        replace(one, baseline=replace(one.baseline, energy_j=0.995 * one.best.energy_j))
-        for one in CURVES
-    )
-    document = train_policy(even, PolicyKind.REGRET)
-
-    chosen = LearnedPolicy(document).choose(features_of(12, 51), ORIN_MHZ)
-
-    assert 1.0 < (chosen.energy_ratio or 0.0) < 1.02
-    assert chosen.sm_clock_mhz is not None
+    assert chosen.sm_clock_mhz == (None if is_left else leaf.sm_clock_mhz)
+    assert is_left is ("no clock saves energy" in chosen.reason)
+    assert chosen.energy_ratio == (1.0 if is_left else energy_ratio)
 
 
 def test_a_budget_is_held_against_more_than_the_worst_job_of_a_leaf() -> None:

@@ -47,7 +47,7 @@ def test_a_block_is_repeated_once_marks_come_again_and_the_job_is_still_proven()
     world.run(4)
     live.scheduler.wait(world.time_s + 25.0)
     live.scheduler.applied(world.time_s + 25.0, 0.1)
-    assert live.probed == ()
+    assert [*live.probed] == []
     world.run(1)
     assert live.scheduler.asked_mhz == 510
     world.run(700)

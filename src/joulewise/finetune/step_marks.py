@@ -5,6 +5,8 @@ optimizer step: `{"step": 3, "time_s": 123.456}`, on the machine's monotonic clo
 begin of the first step. A number that comes twice says that something else than training went on
 in between, such as an evaluation; one that is lower says that training began anew.
 
+A line may carry the number of its process, `"pid"`: of two programs at once the first one's count.
+
 Whatever else is in that file is another program's: it is passed over, and told once.
 """
 

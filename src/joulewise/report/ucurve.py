@@ -32,7 +32,8 @@ class CurveCharacter:
     the highest clock that was measured; a curve does not say whether the device has a higher one.
     What people are told of a saving is `told_saving_ratio`. `fast` is the
     clock of least time among those within `near_ratio` of the least energy, often far faster than
-    `best`; `fast_saving_ratio` and `fast_slowdown_ratio` are against the governor. `band_mhz` are the clocks around the
+    `best`; `fast_saving_ratio` and `fast_slowdown_ratio` are against the governor. `band_mhz`
+    are the clocks around the
     best one whose energy is within `near_ratio` of its without a gap, `near_mhz` all clocks that
     are that near. `alike_mhz` are other clocks whose energy cannot be told from the best one's at
     two standard errors; `None`: no errors are known. `powers_w` has the mean power at every clock.
@@ -184,7 +185,10 @@ def _of_several(characters: Sequence[CurveCharacter]) -> str:
         span = percent(max(shown), digit_count=1)
         if len(shown) > 1:
             span = f"{percent(min(shown), digit_count=1)} to {span}"
-    mean = _told(_mean([one.saving_ratio for one in characters]), _mean_error([one.saving_error_ratio for one in characters]))
+    mean = _told(
+        _mean([one.saving_ratio for one in characters]),
+        _mean_error([one.saving_error_ratio for one in characters]),
+    )
     at = f"at {_slowdown([one.slowdown_ratio for one in characters])} time"
     if mean is None:
         of_some = f"; where a job's own is shown, it is {span}" if shown else ""

@@ -191,10 +191,12 @@ def _value(cost: ClockCost, *, is_energy: bool) -> float:
 def _hover(one: CurveCharacter, cost: ClockCost) -> str:
     base = one.curve.baseline
     clock = "governor" if cost.sm_clock_mhz is None else f"{cost.sm_clock_mhz} MHz"
+    energy_change = change(cost.energy_j / base.energy_j, digit_count=1)
+    time_change = change(cost.time_s / base.time_s, digit_count=1)
     lines = [
         f"{figure_text(one.curve.job)}, {clock}",
-        f"energy {energy_with_error(cost)} ({change(cost.energy_j / base.energy_j, digit_count=1)})",
-        f"time {time_with_error(cost)} ({change(cost.time_s / base.time_s, digit_count=1)})",
+        f"energy {energy_with_error(cost)} ({energy_change})",
+        f"time {time_with_error(cost)} ({time_change})",
         f"power {decimal(cost.energy_j / cost.time_s, 1)} W",
     ]
     if cost.busy_ratio is not None:

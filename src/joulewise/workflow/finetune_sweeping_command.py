@@ -110,7 +110,7 @@ def sweep_command(
         swept.found = governed_state(gpu)
         doubts = baseline_doubts(gpu)
         run = swept.whole_runs if settings.is_whole_runs else swept.one_run
-        baseline, *costs = _told_of_gpu(run(command, clocks, progress), swept.caveats)
+        baseline, *costs = told_of_gpu(run(command, clocks, progress), swept.caveats)
     identity = gpu.identity
     return CommandSweep(
         curve=ClockCurve(
@@ -133,7 +133,7 @@ def sweep_command(
     )
 
 
-def _told_of_gpu(
+def told_of_gpu(
     costs: tuple[ClockCost, tuple[ClockCost, ...]], caveats: list[Caveat]
 ) -> tuple[ClockCost, ...]:
     """All costs; a GPU that ran nothing at all tells nothing of how busy the job keeps it."""
