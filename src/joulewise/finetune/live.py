@@ -275,17 +275,12 @@ class LiveGovernor:
         taken = self.scheduler.taken.all_steps
         if not taken.step_count:
             return None
-        step_s = taken.time_s if not self._known else self._step_time_s(None)
-        settings, sensor = self.settings, self.scheduler.sensor
-        # Of a job whose length is not known, for that is what is asked for.
-        cost = learning_cost(None, lambda _: step_s, settings, chosen_mhz=0, sensor=sensor)
-        probing, verifying = cost.probing_count, cost.verifying_count
-        count = WARM_UP_STEP_COUNT + probing + verifying
-        if self.step_count is not None:
-            # So long that its shares have room for both.
-            left = max(probing / LEARNING_RATIO, probing + verifying / VERIFYING_RATIO)
-            count = WARM_UP_STEP_COUNT + math.ceil(left)
-        return count * step_s
+        # The fewest pairs; steps alike at every clock; so long that its shares have room for both.
+        settings = replace(self.settings, pair_count=FEWEST_PAIR_COUNT)
+        cost = learning_cost(None, lambda _: taken.time_s, settings, chosen_mhz=1)
+        probing_count = 0 if self.probed else cost.probing_count
+        least_count = max(probing_count / LEARNING_RATIO, cost.verifying_count / VERIFYING_RATIO)
+        return least_count * taken.time_s
 
     @property
     def _steps_per_pair(self) -> float:
