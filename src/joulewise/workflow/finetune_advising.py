@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from joulewise.device.jetson_string import is_jetson
 from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.errors import InputError, NotSupported
 from joulewise.domain.finetuning import ClockChoice, JobFeatures
@@ -18,6 +19,7 @@ from joulewise.simulator.device_string import is_recorded, is_virtual, parse_dev
 from joulewise.simulator.presets import preset
 from joulewise.store.hf_config import read_hf_config
 from joulewise.workflow.hardware import open_hardware
+from joulewise.workflow.jetson_boards import open_board
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +153,8 @@ def clocks_of_device(device: str) -> tuple[int, ...]:
         )
     if is_virtual(device):
         return preset(parse_device(device).preset).grid.sm_clocks_mhz
-    gpu = open_hardware(device)
+    # Reading a list takes no time of the device's own, so a tree that stands still will do.
+    gpu = open_board(device) if is_jetson(device) else open_hardware(device)
     clocks = gpu.clock_grid().sm_clocks_mhz
     if not clocks:
         raise NotSupported(f"{gpu.identity.name} lists no SM clocks")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from joulewise.domain.caveats import Caveat, CaveatKind, first_of_each_kind
 from joulewise.domain.finetuning import ClockChoice, JobFeatures
@@ -53,16 +54,19 @@ class LearnedPolicy:
         """
         descent = descend(self.document.nodes, features)
         clocks = _reachable(self.document.sm_clocks_mhz, listed(sm_clocks_mhz))
-        doubts = self._doubts(features, descent)
+        is_other = listed(sm_clocks_mhz) != self.document.sm_clocks_mhz
+        doubts = self._doubts(features, descent, is_other=is_other)
         expected = descent.leaf.expectations
         if max_slowdown_ratio is None:
             wanted_mhz = descent.leaf.sm_clock_mhz
-            chosen = next(one for one in expected if one.sm_clock_mhz == wanted_mhz)
-            if chosen.energy_ratio > 1.0 + NEAR_RATIO:
+            picked = next(one for one in expected if one.sm_clock_mhz == wanted_mhz)
+            if picked.energy_ratio > 1.0 + NEAR_RATIO:
                 return self._governor(descent, doubts, "saves energy")
-            return self._choice(descent, chosen, clocks, doubts)
+            return _without_figures(
+                self._choice(descent, picked, clocks, doubts), is_other=is_other
+            )
         limit = 1.0 + max_slowdown_ratio
-        is_spread = len(descent.leaf.jobs) >= _FEWEST_TO_SPREAD_COUNT
+        is_spread = len(descent.leaf.jobs) >= _FEWEST_TO_SPREAD_COUNT and not is_other
         fitting = [
             one
             for one in expected
@@ -72,7 +76,8 @@ class LearnedPolicy:
         if best is None or best.energy_ratio >= 1.0:
             why = "is within the time budget" if best is None else _NO_GAIN_WITHIN
             return self._governor(descent, doubts, why)
-        return self._choice(descent, best, clocks, doubts, is_budgeted=True)
+        chosen = self._choice(descent, best, clocks, doubts, is_budgeted=True)
+        return _without_figures(chosen, is_other=is_other)
 
     def _choice(
         self,
@@ -110,11 +115,19 @@ class LearnedPolicy:
             caveats=doubts,
         )
 
-    def _doubts(self, features: JobFeatures, descent: Descent) -> tuple[Caveat, ...]:
-        """What the job has in which no training job was like it."""
+    def _doubts(
+        self, features: JobFeatures, descent: Descent, *, is_other: bool
+    ) -> tuple[Caveat, ...]:
+        """What the job has in which no training job was like it, and the board in which it is."""
         parts = [f"{_RANGES[name]} {text}" for name, text in self._beyond(features)]
         doubts = list(self.document.caveats)
         strange, helps = [], []
+        if is_other:
+            strange.append(
+                f"The policy was learned on {self.document.device_name}, and this device lists "
+                "other clocks: it is another board or in another power mode."
+            )
+            helps.append("Learn one from curves of this board: joulewise finetune sweep.")
         if descent.unknown:
             what = descent.unknown[0]
             strange.append(
@@ -145,6 +158,11 @@ class LearnedPolicy:
                 told = f"{value:g}, where those had {min(trained):g} to {max(trained):g}"
                 found.append((name, told))
         return found
+
+
+def _without_figures(choice: ClockChoice, *, is_other: bool) -> ClockChoice:
+    """What was saved on one board is no expectation on another."""
+    return replace(choice, energy_ratio=None, slowdown_ratio=None) if is_other else choice
 
 
 def _reachable(wanted_mhz: Sequence[int], listed_mhz: Sequence[int]) -> dict[int, int]:

@@ -28,6 +28,8 @@ LEFT_OUT = (
     "A node of the published tree is left out: it sends GPU utilisation up to 22 % to 1020 MHz, "
     "and where it hangs is not published."
 )
+# Levels of its board (arXiv 2607.05933: eleven, 306 to 1300 MHz).
+_PAPER_CLOCKS_MHZ = (306, 408, 510, 612, 714, 816, 918, 1020, 1122, 1224, 1300)
 
 
 class PaperPolicy:
@@ -50,7 +52,7 @@ class PaperPolicy:
         wanted_mhz, rule = _leaf(features)
         clock_mhz = nearest_listed(wanted_mhz, sm_clocks_mhz)
         reason = f"{rule} ({LEFT_OUT[:-1]})"
-        caveats = _of_other_clocks(wanted_mhz, clock_mhz)
+        caveats = _of_other_clocks(wanted_mhz, clock_mhz, listed(sm_clocks_mhz))
         if max_slowdown_ratio is not None:
             least_mhz = least_within_budget(sm_clocks_mhz, max_slowdown_ratio)
             if least_mhz is None:
@@ -76,9 +78,17 @@ def _leaf(features: JobFeatures) -> tuple[int, str]:
     return clock_mhz, f"published tree: {where} and {length} {sign} {limit:g}: {clock_mhz} MHz"
 
 
-def _of_other_clocks(wanted_mhz: int, clock_mhz: int) -> tuple[Caveat, ...]:
-    if wanted_mhz == clock_mhz:
+def _of_other_clocks(
+    wanted_mhz: int, clock_mhz: int, listed_mhz: tuple[int, ...]
+) -> tuple[Caveat, ...]:
+    if wanted_mhz == clock_mhz and listed_mhz == _PAPER_CLOCKS_MHZ:
         return ()
+    if wanted_mhz == clock_mhz:
+        seen = (
+            "The published tree was learned on an AGX Orin 64 GB, and this device lists other "
+            "clocks: it is another board or in another power mode."
+        )
+        return (Caveat(kind=CaveatKind.EXTRAPOLATED, seen=seen),)
     seen = f"The published tree says {wanted_mhz} MHz, and this device's nearest is {clock_mhz}."
     return (Caveat(kind=CaveatKind.EXTRAPOLATED, seen=seen),)
 
