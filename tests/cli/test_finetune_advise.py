@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -155,9 +156,11 @@ def test_doubts_are_told_and_can_be_made_to_fail(joulewise: Joulewise, policy: s
     [
         (("--avg-seq-len", "0"), "avg-seq-len", "tokens"),
         (("--avg-seq-len", "nan"), "avg-seq-len", "tokens"),
+        (("--avg-seq-len", "1e9"), "avg-seq-len", "1e+09 tokens"),
         (("--utilisation", "900"), "utilisation", "no share"),
         (("--utilisation", "busy"), "utilisation", "no share"),
         (("--policy", "best"), "policy", "no policy is called 'best'"),
+        (("--policy", "ffg"), "policy", "'ffg' is a kind of policy"),
         (("--policy", "nowhere.json"), None, "no such file"),
         (("--policy", "config.json"), None, "config"),
         (("--config", "nowhere.json"), None, "no such file"),
@@ -184,3 +187,47 @@ def test_shares_are_written_in_both_ways(joulewise: Joulewise) -> None:
         features = said.document["features"]
         assert isinstance(features, dict)
         assert 0.9 == features["gpu_busy_ratio"]
+
+
+def test_utilisation_that_a_policy_does_not_ask_for_is_told(
+    joulewise: Joulewise, tmp_path: Path, policy: str
+) -> None:
+    curves = [
+        replace(one, baseline=replace(one.baseline, busy_ratio=place / 20))
+        for place, one in enumerate(training_curves())
+    ]
+    busy = train_policy(curves, PolicyKind.REGRET, uses_utilisation=True)
+    write_policy(tmp_path / "busy.json", busy)
+    assert any("GPU utilisation" in rule for rule in busy.rules)
+
+    for name, is_used in ((policy, False), ("busy.json", True)):
+        asked = ("finetune", "advise", *JOB, "--policy", name, "--utilisation", "90%")
+        assert is_used is ("not used by this policy" not in joulewise(*asked).out)
+        assert is_used is assert_result(joulewise(*asked, "--json"))["is_utilisation_used"]
+    silent = joulewise("finetune", "advise", *JOB, "--policy", policy, "--json")
+    assert assert_result(silent)["is_utilisation_used"] is None
+
+
+def test_on_another_board_nothing_is_expected_and_that_is_told(joulewise: Joulewise) -> None:
+    asked = ("finetune", "advise", *JOB, "--device", "virtual:orin-nano-super")
+
+    text = " ".join(joulewise(*asked).out.split())
+    document = assert_result(joulewise(*asked, "--json"))
+
+    assert "Nothing is expected of it: the policy was learned on another board" in text
+    assert "Expected against the governor" not in text
+    assert (None, None) == (document["saving_ratio"], document["slowdown_ratio"])
+    assert "Nothing is expected" not in joulewise("finetune", "advise", *JOB).out
+
+
+def test_parameters_are_told_to_be_without_the_head(joulewise: Joulewise, tmp_path: Path) -> None:
+    whole = BERT | {"type_vocab_size": 2, "hidden_act": "gelu"}
+    (tmp_path / "config.json").write_text(json.dumps(whole), encoding="utf-8")
+
+    assert "M without the head" in joulewise("finetune", "advise", *JOB).out
+
+
+def test_a_kind_of_policy_is_told_how_to_be_learned(joulewise: Joulewise) -> None:
+    for kind in PolicyKind:
+        said = joulewise("finetune", "advise", *JOB, "--policy", kind.value, "--json")
+        assert f"train-policy CURVES --kind {kind.value}" in str(said.document["hint"])

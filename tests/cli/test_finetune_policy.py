@@ -48,7 +48,8 @@ Caveats
     The figures come from a physics model, not from hardware. Repeat the run on the GPU in question.
 
 Simulated. Learned from 12 jobs. Each left out in turn: the best clock for 100 % of them, within 2 %
-of the least energy for 100 %, regret 0.00 % in the mean and 0.00 % at worst. Written to
+of the least energy for 100 %, regret 0.00 % in the mean and 0.00 % at worst, by smoothed curves
+(from eight clocks on); joulewise finetune evaluate goes by the curves as they are. Written to
 policy.json.
 """)
     assert PolicyKind.REGRET is read_policy(Path("policy.json")).kind
@@ -61,6 +62,7 @@ def test_programs_get_the_figures_on_left_out_jobs(joulewise: Joulewise, curves:
     written = read_policy(Path("policy.json"))
     left_out = document["left_out"]
     assert isinstance(left_out, dict)
+    assert "smoothed curves" == document["judged_by"]
     assert written.left_out.mean_regret_ratio == left_out["mean_regret_ratio"]
     assert list(written.rules) == document["rules"]
     assert ("ffg", 12, True) == (
@@ -133,6 +135,12 @@ def test_policies_are_compared_on_measured_curves(joulewise: Joulewise, curves: 
     assert "Training jobs, each left out of the training (12 jobs)" in said.out
     assert "Simulated. Least energy on jobs that were left out: " in " ".join(said.out.split())
     assert all(len(line) <= 100 for line in said.out.splitlines())
+    rows = said.out.split("all in %\n")[1].split("\n\n")[0].splitlines()
+    assert all(len(line) <= 80 for line in rows)
+    assert ["policy", "saving", "saving", "regret", "interval", "regret"] == rows[1].split()[:6]
+    assert rows[-1].startswith("probe, one epoch ")
+    assert "Regret is by the curves as they are" in " ".join(said.out.split())
+    assert "curves as they are" == document["judged_by"]
     scores = document["scores"]
     assert isinstance(scores, list)
     assert {"left-out", "left-out-small"} == {one["group"] for one in scores}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -278,6 +279,10 @@ def leaf_index(document: Document) -> int:
     return next(place for place, one in enumerate(nodes) if one["feature"] is None)
 
 
+def spoil_feature(document: Document, *, name: str, value: float) -> None:
+    cast("Document", trained(document, 0)["features"])[name] = value
+
+
 SPOILT: list[tuple[Callable[[Document], object], str]] = [
     (lambda d: d.pop("nodes"), "nodes"),
     (lambda d: d.update(nodes=[]), "nodes"),
@@ -304,6 +309,19 @@ SPOILT: list[tuple[Callable[[Document], object], str]] = [
     ),
     (lambda d: cast("Document", d["left_out"]).update(mean_regret_ratio=9.0), "left_out"),
     (lambda d: d.update(rules=["always: 1300 MHz"]), "rules"),
+    (lambda d: d.update(policy="paper-mlg"), "policy"),
+    (lambda d: d.update(device=""), "device"),
+    (lambda d: d.update(device_name="Orin\0"), "device_name"),
+    (lambda d: d.update(most_depth_count=0), "most_depth_count"),
+    (lambda d: d.update(most_depth_count=10**9), "most_depth_count"),
+    (lambda d: d.update(least_leaf_count=0), "least_leaf_count"),
+    *(
+        (partial(spoil_feature, name=name, value=value), f"training_jobs[0].features.{name}")
+        for name, value in (
+            *(("gpu_busy_ratio", -1.0), ("gpu_busy_ratio", 1e308), ("parameter_count", 0)),
+            *(("mean_sequence_count", 1e-320), ("layer_count", -1), ("hidden_count", 0)),
+        )
+    ),
 ]
 
 

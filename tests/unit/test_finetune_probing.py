@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from joulewise.domain.finetuning import ClockCost, ClockCurve
 from joulewise.finetune.evaluation_noise import HARD_NOISE, USUAL_NOISE, probed_costs
 from joulewise.finetune.policies.policy import nearest_listed
 from joulewise.finetune.probing import FLAT_RATIO, ProbeSpread, choose_by_probing, probe_clocks
-from joulewise.finetune.probing_fit import SWITCHING_EXPONENT_RATIO, fit_parabola, fit_steps
+from joulewise.finetune.probing_fit import SWITCHING_EXPONENT_RATIO, Fitter, fit_parabola, fit_steps
 
 CLOCK_LISTS = st.lists(st.integers(50, 3000), min_size=3, max_size=30, unique=True)
 
@@ -213,8 +214,80 @@ def test_blocks_that_make_no_curve_are_refused() -> None:
             choose_by_probing((replace(costs[0], energy_j=bad), *costs[1:]), ORIN_MHZ)
 
 
+def test_a_clock_that_is_none_cannot_be_probed() -> None:
+    for clock in (0, -5):
+        with pytest.raises(InputError, match=f"{clock} MHz is no SM clock"):
+            probe_clocks(clock, ORIN_MHZ)
+        with pytest.raises(InputError, match=f"{clock} MHz is no SM clock"):
+            probe_clocks(510, (clock, *ORIN_MHZ))
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, 1e308, 5e-324])
+@pytest.mark.parametrize("field", ["time_s", "energy_j"])
+def test_blocks_of_the_governor_that_nothing_measured_are_refused(field: str, bad: float) -> None:
+    costs = costs_at(curve(), 408, 714, 1122)
+    time_s, energy_j = (bad, 1.0) if field == "time_s" else (1.0, bad)
+    block = ClockCost(sm_clock_mhz=None, time_s=time_s, energy_j=energy_j)
+
+    with pytest.raises(MeasurementError, match="under the governor"):
+        choose_by_probing(costs, ORIN_MHZ, baseline=block)
+    with pytest.raises(MeasurementError, match="408 MHz"):
+        choose_by_probing((replace(block, sm_clock_mhz=408), *costs[1:]), ORIN_MHZ)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0, 1e308])
+def test_an_error_that_cannot_be_one_is_not_known_and_changes_no_choice(bad: float) -> None:
+    exact = costs_at(curve(), 408, 714, 1122)
+
+    told = choose_by_probing([replace(one, energy_error_j=bad) for one in exact], ORIN_MHZ)
+
+    assert choose_by_probing(exact, ORIN_MHZ) == told
+
+
+def test_a_budget_that_is_no_number_is_refused() -> None:
+    with pytest.raises(InputError, match="budget of nan"):
+        choose_by_probing(costs_at(curve(), 408, 714, 1122), ORIN_MHZ, max_slowdown_ratio=math.nan)
+
+
+AMOUNTS = st.floats(1e-9, 1e9)
+
+
 @given(
-    st.lists(st.tuples(st.floats(0.01, 100), st.floats(0.1, 1e4)), min_size=3, max_size=3),
+    st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=3, max_size=3),
+    st.lists(st.integers(1, 5000), min_size=3, max_size=3, unique=True),
+    st.sampled_from((fit_steps, fit_parabola)),
+)
+def test_blocks_however_unlike_are_chosen_from_or_refused_in_words(
+    blocks: list[tuple[float, float]], clocks: list[int], fitter: Fitter
+) -> None:
+    costs = [
+        ClockCost(sm_clock_mhz=clock, time_s=time_s, energy_j=energy_j)
+        for clock, (time_s, energy_j) in zip(sorted(clocks), blocks, strict=True)
+    ]
+
+    try:
+        chosen = choose_by_probing(costs, clocks, fitter=fitter)
+    except MeasurementError:
+        return
+    assert chosen.sm_clock_mhz in clocks
+    assert chosen.slowdown_ratio is not None
+    assert math.isfinite(chosen.slowdown_ratio)
+
+
+def test_blocks_too_unlike_for_a_curve_are_refused_in_words() -> None:
+    blocks = ((408, 0.01, 1833.0), (714, 91.25, 0.125), (1122, 0.01, 1875.0))
+    costs = [
+        ClockCost(sm_clock_mhz=clock, time_s=time_s, energy_j=energy_j)
+        for clock, time_s, energy_j in blocks
+    ]
+
+    with pytest.raises(MeasurementError, match="no curve goes through"):
+        choose_by_probing(costs, ORIN_MHZ)
+
+
+@given(
+    # Blocks more unlike than these may make no curve: probing refuses them.
+    st.lists(st.tuples(st.floats(0.05, 5), st.floats(1, 1e3)), min_size=3, max_size=3),
 )
 def test_no_part_of_a_fit_is_below_zero_whatever_the_noise(
     blocks: list[tuple[float, float]],

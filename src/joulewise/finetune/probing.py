@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from joulewise.domain.caveats import Caveat, CaveatKind
 from joulewise.domain.errors import InputError, MeasurementError
@@ -46,6 +46,9 @@ _ROOM_RATIO = 1.2
 _BELOW_RATIOS, _ABOVE_RATIOS = (0.5, 0.7), (1.5, 2.2)
 _STD_ERROR_COUNT = 2.0
 _ROUNDING_RATIO = 1e-9
+# Times and energies of a step beyond these are none that anything measured (assumed; they are in
+# seconds and joules alike).
+_LEAST_AMOUNT, _MOST_AMOUNT = 1e-9, 1e9
 
 
 def probe_clocks(
@@ -65,9 +68,16 @@ def probe_clocks(
         The three, ascending.
 
     Raises:
-        InputError: the device lists fewer than three clocks.
+        InputError: the device lists fewer than three clocks, or one of the clocks is none.
     """
     clocks = listed(sm_clocks_mhz)
+    for clock in (*clocks, *(() if advised_mhz is None else (advised_mhz,))):
+        if clock <= 0:
+            raise InputError(
+                f"{clock} MHz is no SM clock",
+                field="sm_clock_mhz",
+                hint="Name one of those that joulewise probe lists.",
+            )
     if len(clocks) < PROBE_CLOCK_COUNT:
         raise InputError(
             f"probing needs {PROBE_CLOCK_COUNT} SM clocks, and the device lists {len(clocks)}",
@@ -121,12 +131,15 @@ def choose_by_probing(
         fitter: Fits the curve.
 
     Raises:
-        InputError: a cost at a clock that is not listed, or costs at fewer than three clocks.
-        MeasurementError: a cost that nothing measured has.
+        InputError: a cost at a clock that is not listed, costs at fewer than three clocks, or a
+            budget that is no number.
+        MeasurementError: a cost that nothing measured has, or costs that no curve goes through.
     """
     clocks = listed(sm_clocks_mhz)
     _check(costs, clocks)
-    fit = fitter(costs)
+    _check_against(baseline, max_slowdown_ratio)
+    costs = [_with_known_error(one) for one in costs]
+    fit = _fitted(costs, clocks, fitter)
     probed = _Probed(
         fit=fit, costs=tuple(costs), baseline=baseline, top_s=fit.time_s(float(clocks[-1]))
     )
@@ -253,14 +266,57 @@ def _check(costs: Sequence[ClockCost], clocks: tuple[int, ...]) -> None:
                 "not list",
                 field="sm_clock_mhz",
             )
-        if not all(math.isfinite(value) and value > 0 for value in (one.time_s, one.energy_j)):
-            raise MeasurementError(
-                f"the block at {one.sm_clock_mhz} MHz took {one.time_s:g} s and {one.energy_j:g} J",
-                hint="Probe again with longer blocks.",
-            )
+        _check_amounts(one, f"the block at {one.sm_clock_mhz} MHz")
     found_count = len({one.sm_clock_mhz for one in costs})
     if found_count < PROBE_CLOCK_COUNT:
         raise InputError(
             f"blocks at {found_count} clocks do not make a curve; {PROBE_CLOCK_COUNT} do",
             field="sm_clock_mhz",
         )
+
+
+def _check_against(baseline: ClockCost | None, max_slowdown_ratio: float | None) -> None:
+    if baseline is not None:
+        _check_amounts(baseline, "the block under the governor")
+    if max_slowdown_ratio is not None and not math.isfinite(max_slowdown_ratio):
+        raise InputError(
+            f"a budget of {max_slowdown_ratio:g} is none",
+            field="max-slowdown",
+            hint="Write 0.05 for 5 %, or none for any time.",
+        )
+
+
+def _check_amounts(cost: ClockCost, what: str) -> None:
+    amounts = (cost.time_s, cost.energy_j)
+    if not all(_LEAST_AMOUNT <= value <= _MOST_AMOUNT for value in amounts):
+        raise MeasurementError(
+            f"{what} took {cost.time_s:g} s and {cost.energy_j:g} J",
+            hint="Probe again with longer blocks.",
+        )
+
+
+def _with_known_error(cost: ClockCost) -> ClockCost:
+    """A standard error that cannot be one is not known."""
+    error_j = cost.energy_error_j
+    if error_j is None or 0 <= error_j <= _MOST_AMOUNT:
+        return cost
+    return replace(cost, energy_error_j=None)
+
+
+def _fitted(costs: Sequence[ClockCost], clocks: tuple[int, ...], fitter: Fitter) -> ProbedCurve:
+    """The curve, if it says something at every clock that the device lists."""
+    try:
+        fit = fitter(costs)
+        told = [value for clock in clocks for value in (fit.time_s(clock), fit.energy_j(clock))]
+    except (ArithmeticError, ValueError) as error:
+        raise _curveless() from error
+    if not all(math.isfinite(value) and value > 0 for value in told):
+        raise _curveless()
+    return fit
+
+
+def _curveless() -> MeasurementError:
+    return MeasurementError(
+        "no curve goes through the blocks: they are too unlike each other",
+        hint="Probe again with longer blocks.",
+    )

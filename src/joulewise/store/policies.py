@@ -9,15 +9,24 @@ from itertools import pairwise
 from pathlib import Path
 
 from joulewise.domain.caveats import Caveat
+from joulewise.domain.errors import InputError
 from joulewise.domain.finetuning import JobFeatures
 from joulewise.store.atomic import write_atomically
-from joulewise.store.record_files import read_record, record_document, require_positive, unlike
+from joulewise.store.record_files import (
+    LARGEST_AMOUNT,
+    read_record,
+    record_document,
+    require_positive,
+    unlike,
+)
 
 MOST_NODE_COUNT = 4095
 _FEATURES = ("model_type", "layer_count", "hidden_count", "mean_sequence_count", "gpu_busy_ratio")
 _SHARES = ("accuracy_ratio", "within_band_ratio")
 # 1 GHz in MHz times a hundred: no GPU runs this fast, and most arithmetic still goes.
 _LARGEST_MHZ = 100_000
+# As for the curves that policies are learned from.
+_LEAST_AMOUNT = 1e-30
 
 
 class PolicyKind(StrEnum):
@@ -121,6 +130,7 @@ def read_policy(path: Path) -> PolicyDocument:
             not the policy's own; names file, line or field.
     """
     document, file = read_record(path, PolicyDocument), str(path)
+    _check_names(document, file)
     _check_clocks(document, file)
     _check_features(document, file)
     _check_nodes(document, file)
@@ -133,9 +143,29 @@ def write_policy(path: Path, document: PolicyDocument) -> None:
     """Write a policy, whole or not at all.
 
     Raises:
-        InputError: the place cannot be written to.
+        InputError: the place cannot be written to, or the device has no name that could be read.
     """
+    _check_device(document, str(path))
     write_atomically(path, record_document(document))
+
+
+def _check_names(document: PolicyDocument, file: str) -> None:
+    """A policy is called what it is, and never by the name of another."""
+    if document.policy != document.kind.value:
+        raise unlike(f"a policy of this kind is called {document.kind.value}", file, "policy")
+    _check_device(document, file)
+
+
+def _check_device(document: PolicyDocument, file: str) -> None:
+    for field in ("device", "device_name"):
+        name: str = getattr(document, field)
+        if not name.strip() or not name.isprintable():
+            raise InputError(
+                "this is no name of a device",
+                file=file,
+                field=field,
+                hint="Name the device that the curves are of, such as virtual:agx-orin.",
+            )
 
 
 def _check_clocks(document: PolicyDocument, file: str) -> None:
@@ -178,6 +208,26 @@ def _check_nodes(document: PolicyDocument, file: str) -> None:
     leaf_jobs = sorted(job for node in nodes for job in node.jobs)
     if leaf_jobs != sorted(one.job for one in document.training_jobs):
         raise unlike("the leaves do not hold every training job once", file, "nodes")
+    _check_size(document, file)
+
+
+def _check_size(document: PolicyDocument, file: str) -> None:
+    """The tree is no deeper than was said; its leaves may hold more jobs than they must."""
+    if not _depth_count(document.nodes) <= document.most_depth_count <= MOST_NODE_COUNT:
+        raise unlike("this is not how deep the tree is", file, "most_depth_count")
+    if not 1 <= document.least_leaf_count <= len(document.training_jobs):
+        raise unlike("this is no number of jobs in a leaf", file, "least_leaf_count")
+
+
+def _depth_count(nodes: Sequence[PolicyNode]) -> int:
+    """Branches in a row, of a tree that is whole."""
+    open_depths, deepest = [0], 0
+    for node in nodes:
+        depth = open_depths.pop()
+        deepest = max(deepest, depth)
+        if node.feature is not None:
+            open_depths += [depth + 1, depth + 1]
+    return deepest
 
 
 def _check_branch(node: PolicyNode, document: PolicyDocument, where: str, file: str) -> None:
@@ -213,8 +263,17 @@ def _check_jobs(document: PolicyDocument, file: str) -> None:
         for name in ("best_sm_clock_mhz", "left_out_sm_clock_mhz"):
             if getattr(one, name) not in document.sm_clocks_mhz:
                 raise unlike("this is none of the policy's clocks", file, f"{where}.{name}")
-        sizes = ("layer_count", "hidden_count", "mean_sequence_count")
-        require_positive(one.features, sizes, f"{where}.features.", file)
+        _check_job_features(one.features, f"{where}.features.", file)
+
+
+def _check_job_features(features: JobFeatures, where: str, file: str) -> None:
+    require_positive(features, ("layer_count", "hidden_count"), where, file)
+    if not _LEAST_AMOUNT <= features.mean_sequence_count <= LARGEST_AMOUNT:
+        raise unlike("this must be above 0 and possible", file, f"{where}mean_sequence_count")
+    if features.parameter_count is not None:
+        require_positive(features, ("parameter_count",), where, file)
+    if features.gpu_busy_ratio is not None and not 0 <= features.gpu_busy_ratio <= 1:
+        raise unlike("this is a share, from 0 to 1", file, f"{where}gpu_busy_ratio")
 
 
 def _check_figures(figures: PolicyFigures, file: str) -> None:

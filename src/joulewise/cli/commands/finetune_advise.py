@@ -9,13 +9,14 @@ from typing import Annotated
 import msgspec
 import typer
 
-from joulewise.cli.finetune_render import print_advice
+from joulewise.cli.finetune_render import is_utilisation_used, print_advice
 from joulewise.cli.options import AsJson, FailOn
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.values import caveat_kinds, slowdown_budget
 from joulewise.domain.errors import InputError
 from joulewise.domain.plan import Status
 from joulewise.finetune.policies.catalogue import DEFAULT_POLICY, policy_names
+from joulewise.store.policies import PolicyKind
 from joulewise.workflow.finetune_advising import Advice, AdviseJob, advise_on_config
 
 ConfigFile = Annotated[
@@ -70,6 +71,10 @@ SlowdownBudget = Annotated[
     ),
 ]
 
+# No model reads more at once (assumed: published contexts end at ten million tokens, and GLUE's
+# examples have tens).
+MOST_MEAN_TOKEN_COUNT = 1e6
+
 
 def advise(
     config: ConfigFile,
@@ -83,6 +88,8 @@ def advise(
 ) -> None:
     """Say which GPU clock a fine-tuning job should run at, and why."""
     wanted = caveat_kinds(fail_on)
+    _check_length(avg_seq_len)
+    _check_policy(policy)
     found = advise_on_config(
         AdviseJob(
             config=config,
@@ -124,6 +131,29 @@ def share(text: str | None) -> float | None:
     return ratio
 
 
+def _check_length(mean_sequence_count: float) -> None:
+    """Raise InputError for lengths that no training example has; NaN is refused further on."""
+    if mean_sequence_count > MOST_MEAN_TOKEN_COUNT:
+        raise InputError(
+            f"training examples of {mean_sequence_count:g} tokens on average cannot be",
+            field="avg-seq-len",
+            hint="Give the mean number of tokens without padding, such as 48; a million is the "
+            "most.",
+        )
+
+
+def _check_policy(text: str) -> None:
+    """Raise InputError for a kind of policy that has to be learned before it can advise."""
+    if text in set(PolicyKind) and not Path(text).exists():
+        raise InputError(
+            f"{text!r} is a kind of policy, and advice needs one that was learned",
+            field="policy",
+            hint=f"Learn it: joulewise finetune train-policy CURVES --kind {text} "
+            f"--out {text}.json; then --policy {text}.json. Known by name: "
+            f"{', '.join(policy_names())}.",
+        )
+
+
 def _extra(found: Advice, device: str | None) -> dict[str, object]:
     choice = found.choice
     return {
@@ -133,6 +163,7 @@ def _extra(found: Advice, device: str | None) -> dict[str, object]:
         "device": device,
         "sm_clocks_mhz": found.sm_clocks_mhz,
         "features": msgspec.to_builtins(found.features),
+        "is_utilisation_used": is_utilisation_used(found),
         "rules": found.rules,
         "is_simulated": found.is_simulated,
     }

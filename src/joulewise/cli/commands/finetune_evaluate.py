@@ -9,7 +9,7 @@ import typer
 
 from joulewise.cli.commands.finetune_advise import SlowdownBudget
 from joulewise.cli.commands.finetune_policy import OptionalCurves
-from joulewise.cli.finetune_render import print_evaluation
+from joulewise.cli.finetune_render import UNSMOOTHED, print_evaluation
 from joulewise.cli.options import AsJson, FailOn
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.progress import progress_bars
@@ -69,6 +69,7 @@ def evaluate(
             "device_name": found.device_name,
             "is_simulated": found.is_simulated,
             "noise": noise.value,
+            "judged_by": UNSMOOTHED,
             "seed_count": seeds,
             "max_slowdown_ratio": job.max_slowdown_ratio,
             "scores": msgspec.to_builtins(found.scores),

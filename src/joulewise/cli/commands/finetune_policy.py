@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from joulewise.cli.finetune_render import policy_caveats, print_policy
+from joulewise.cli.finetune_render import SMOOTHED, policy_caveats, print_policy
 from joulewise.cli.options import AsJson, FailOn
 from joulewise.cli.outcome import Outcome, finish
 from joulewise.cli.values import caveat_kinds
@@ -87,6 +87,7 @@ def train_policy(
             "training_job_count": len(document.training_jobs),
             "most_depth_count": document.most_depth_count,
             "least_leaf_count": document.least_leaf_count,
+            "judged_by": SMOOTHED,
             "left_out": msgspec.to_builtins(document.left_out),
         },
     )
