@@ -11,7 +11,6 @@ from joulewise.domain.finetuning import JobFeatures, ModelType
 from joulewise.workload.transformer.huggingface import known_model_types, model_of_config
 from joulewise.workload.transformer.huggingface_fields import (
     MOST_LAYER_COUNT,
-    MOST_TOKEN_COUNT,
     MOST_WIDTH_COUNT,
     ConfigFields,
 )
@@ -35,6 +34,9 @@ _DECODERS = frozenset(known_model_types()) - _ENCODERS
 # How families call the same two sizes: `configuration_*.py` of the transformers library.
 _LAYER_FIELDS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HIDDEN_FIELDS = ("hidden_size", "n_embd", "d_model", "dim")
+
+# No model reads more at once (assumed: GLUE's examples have tens of tokens).
+_MOST_MEAN_COUNT = 1e6
 
 
 def feature_value(features: JobFeatures, name: str) -> float | None:
@@ -103,11 +105,12 @@ def _parameter_count(config: Mapping[str, object], file: str) -> int | None:
 
 
 def _check_numbers(mean_sequence_count: float, gpu_busy_ratio: float | None) -> None:
-    if not (math.isfinite(mean_sequence_count) and 1 <= mean_sequence_count <= MOST_TOKEN_COUNT):
+    if not (math.isfinite(mean_sequence_count) and 1 <= mean_sequence_count <= _MOST_MEAN_COUNT):
         raise InputError(
             f"training examples of {mean_sequence_count:g} tokens on average cannot be",
             field="avg-seq-len",
-            hint="Give the mean number of tokens without padding, such as 48.",
+            hint="Give the mean number of tokens without padding, such as 48; a million is the "
+            "most.",
         )
     if gpu_busy_ratio is not None and not 0 <= gpu_busy_ratio <= 1:
         raise InputError(

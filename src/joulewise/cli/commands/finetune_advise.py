@@ -71,10 +71,6 @@ SlowdownBudget = Annotated[
     ),
 ]
 
-# No model reads more at once (assumed: published contexts end at ten million tokens, and GLUE's
-# examples have tens).
-MOST_MEAN_TOKEN_COUNT = 1e6
-
 
 def advise(
     config: ConfigFile,
@@ -88,7 +84,6 @@ def advise(
 ) -> None:
     """Say which GPU clock a fine-tuning job should run at, and why."""
     wanted = caveat_kinds(fail_on)
-    _check_length(avg_seq_len)
     _check_policy(policy)
     found = advise_on_config(
         AdviseJob(
@@ -129,17 +124,6 @@ def share(text: str | None) -> float | None:
             hint="Write 0.9 or 90%, from 0 to 100%.",
         )
     return ratio
-
-
-def _check_length(mean_sequence_count: float) -> None:
-    """Raise InputError for lengths that no training example has; NaN is refused further on."""
-    if mean_sequence_count > MOST_MEAN_TOKEN_COUNT:
-        raise InputError(
-            f"training examples of {mean_sequence_count:g} tokens on average cannot be",
-            field="avg-seq-len",
-            hint="Give the mean number of tokens without padding, such as 48; a million is the "
-            "most.",
-        )
 
 
 def _check_policy(text: str) -> None:
