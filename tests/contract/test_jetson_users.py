@@ -87,10 +87,8 @@ def test_the_doctor_tells_an_account_without_rights_what_it_may(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JOULEWISE_STATE_DIR", str(tmp_path))
-    user = pair(name)[1]
-    monkeypatch.setattr(jetson_diagnosis, "open_board", lambda _device: user)
 
-    seen = jetson_diagnosis.see_board("jetson,memory_lock=on")
+    seen = jetson_diagnosis.seen_of(pair(name)[1], is_memory_lock_allowed=True)
     diagnosis = jetson_diagnosis.diagnose_board(seen, None)
 
     assert seen.trouble is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -13,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.device import tegrastats_log
 from joulewise.device.tegrastats_log import read_tegrastats_log
 from joulewise.domain.errors import InputError
 from joulewise.domain.tegrastats import TegrastatsLog
@@ -361,12 +361,12 @@ def test_symptom_one_impossible_power_made_most_of_the_energy(tmp_path: Path) ->
     assert any("1 power above 1400 W" in note for note in told.notes)
 
 
-def test_a_file_without_end_is_refused_before_memory_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tegrastats_log, "_LARGEST_BYTES", 2000)
+def test_a_file_without_end_is_refused_before_memory_is(tmp_path: Path) -> None:
+    path = tmp_path / "large.log"
+    path.write_text("\n".join(lines(steady(100))), encoding="utf-8")
+    # Zeros that take no room on the disk.
+    os.truncate(path, (128 << 20) + 1)
 
-    with pytest.raises(InputError, match="is longer than"):
-        log(tmp_path, lines(steady(100)))
-    with pytest.raises(InputError, match="is longer than"):
-        read_tegrastats_log(Path("/dev/zero"))
+    for endless in (path, Path("/dev/zero")):
+        with pytest.raises(InputError, match="is longer than 128 MiB"):
+            read_tegrastats_log(endless)

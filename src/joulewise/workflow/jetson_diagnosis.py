@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from joulewise.device.jetson_gpu import JetsonGpu
 from joulewise.device.jetson_string import parse_jetson
 from joulewise.domain.board_state import BoardState
 from joulewise.domain.caveats import Caveat, CaveatKind
@@ -49,13 +50,12 @@ class SeenBoard:
 
 def see_board(device: str) -> SeenBoard:
     """Read a board; sets nothing, and needs no rights. Raises as `open_jetson` does."""
-    gpu = open_board(device)
     options = parse_jetson(device, os.environ)
-    seen = SeenBoard(
-        identity=gpu.identity,
-        lease=lease_trace(gpu.identity.uuid),
-        is_memory_lock_allowed=options.is_memory_lock_allowed,
-    )
+    return seen_of(open_board(device), is_memory_lock_allowed=options.is_memory_lock_allowed)
+
+
+def seen_of(gpu: JetsonGpu, *, is_memory_lock_allowed: bool = False) -> SeenBoard:
+    """Read a board that is open already; what went wrong meanwhile is told, not raised."""
     knobs = grid = state = sample = trouble = None
     try:
         sample = gpu.sample()
@@ -65,15 +65,15 @@ def see_board(device: str) -> SeenBoard:
     except JoulewiseError as error:
         trouble = error
     return SeenBoard(
-        identity=seen.identity,
+        identity=gpu.identity,
         knobs=knobs,
         writable=None if knobs is None else _writable(knobs),
         grid=grid,
         state=state,
         sample=sample,
         trouble=trouble,
-        lease=seen.lease,
-        is_memory_lock_allowed=seen.is_memory_lock_allowed,
+        lease=lease_trace(gpu.identity.uuid),
+        is_memory_lock_allowed=is_memory_lock_allowed,
     )
 
 
