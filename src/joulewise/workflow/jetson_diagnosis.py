@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from pathlib import Path
 
-from joulewise.device.jetson_gpu import JetsonGpu
 from joulewise.device.jetson_string import parse_jetson
 from joulewise.domain.board_state import BoardState
 from joulewise.domain.caveats import Caveat, CaveatKind
@@ -26,6 +26,9 @@ from joulewise.workflow.lease_findings import (
     lease_trace,
     state_dir_finding,
 )
+
+if TYPE_CHECKING:
+    from joulewise.device.jetson_gpu import JetsonGpu
 
 _AS_ROOT = "Run as root: these files belong to root."
 
