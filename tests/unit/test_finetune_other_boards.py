@@ -28,6 +28,7 @@ def test_nothing_is_expected_on_another_board(budget_ratio: float | None) -> Non
     assert CaveatKind.EXTRAPOLATED not in {caveat.kind for caveat in here.caveats}
     (doubt,) = (one for one in there.caveats if one.kind is CaveatKind.EXTRAPOLATED)
     assert "another board" in doubt.seen
+    assert "least energy" not in there.reason
 
 
 def test_a_power_mode_that_hides_clocks_makes_another_board_of_it() -> None:

@@ -315,6 +315,13 @@ SPOILT: list[tuple[Callable[[Document], object], str]] = [
     (lambda d: d.update(most_depth_count=0), "most_depth_count"),
     (lambda d: d.update(most_depth_count=10**9), "most_depth_count"),
     (lambda d: d.update(least_leaf_count=0), "least_leaf_count"),
+    (lambda d: d.update(device="virtual:agx-orin", is_simulated=False), "is_simulated"),
+    (
+        lambda d: cast("list[Document]", node(d, leaf_index(d))["expectations"])[3].update(
+            worst_slowdown_ratio=0.5
+        ),
+        "nodes[2].expectations[3].worst_slowdown_ratio",
+    ),
     *(
         (partial(spoil_feature, name=name, value=value), f"training_jobs[0].features.{name}")
         for name, value in (

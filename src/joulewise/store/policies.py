@@ -28,6 +28,10 @@ _LARGEST_MHZ = 100_000
 # As for the curves that policies are learned from.
 _LEAST_AMOUNT = 1e-30
 
+_VIRTUAL = "virtual:"
+# The mean over one job is its worst, but for rounding.
+_ROUNDING_RATIO = 1e-9
+
 
 class PolicyKind(StrEnum):
     """How the clocks of a policy were found."""
@@ -166,6 +170,8 @@ def _check_device(document: PolicyDocument, file: str) -> None:
                 field=field,
                 hint="Name the device that the curves are of, such as virtual:agx-orin.",
             )
+    if document.device.startswith(_VIRTUAL) and not document.is_simulated:
+        raise unlike("a virtual device is simulated", file, "is_simulated")
 
 
 def _check_clocks(document: PolicyDocument, file: str) -> None:
@@ -249,7 +255,10 @@ def _check_leaf(node: PolicyNode, document: PolicyDocument, where: str, file: st
         raise unlike("a leaf expects something of each clock", file, f"{where}.expectations")
     names = ("energy_ratio", "slowdown_ratio", "worst_slowdown_ratio")
     for index, one in enumerate(node.expectations):
-        require_positive(one, names, f"{where}.expectations[{index}].", file)
+        place = f"{where}.expectations[{index}]."
+        require_positive(one, names, place, file)
+        if one.worst_slowdown_ratio < one.slowdown_ratio * (1.0 - _ROUNDING_RATIO):
+            raise unlike("the worst job is no faster than the mean", file, f"{place}{names[-1]}")
 
 
 def _check_jobs(document: PolicyDocument, file: str) -> None:

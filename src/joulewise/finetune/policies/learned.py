@@ -18,6 +18,8 @@ _RANGES = {LAYERS: "layers", HIDDEN: "hidden size", SEQUENCE: "mean sequence len
 _FEWEST_TO_SPREAD_COUNT = 3
 # Labels of one clock on two boards differ by rounding: 1300 and 1301 MHz.
 _SAME_CLOCK_RATIO = 0.005
+_LEAST_WITHIN = ", the least energy within the time budget"
+_KEPT_BY_CLOCK = ", which keeps the time budget whatever the job"
 _NO_GAIN_WITHIN = "within the time budget saves energy"
 _LOOK_AT_UTILISATION = (
     "Give --utilisation: the share of time in which the GPU is busy under its governor, as "
@@ -76,7 +78,8 @@ class LearnedPolicy:
         if best is None or best.energy_ratio >= 1.0:
             why = "is within the time budget" if best is None else _NO_GAIN_WITHIN
             return self._governor(descent, doubts, why)
-        chosen = self._choice(descent, best, clocks, doubts, is_budgeted=True)
+        within = _KEPT_BY_CLOCK if is_other else _LEAST_WITHIN
+        chosen = self._choice(descent, best, clocks, doubts, within)
         return _without_figures(chosen, is_other=is_other)
 
     def _choice(
@@ -85,8 +88,7 @@ class LearnedPolicy:
         chosen: ClockExpectation,
         clocks: Mapping[int, int],
         doubts: tuple[Caveat, ...],
-        *,
-        is_budgeted: bool = False,
+        within: str = "",
     ) -> ClockChoice:
         clock_mhz = clocks[chosen.sm_clock_mhz]
         if abs(clock_mhz / chosen.sm_clock_mhz - 1.0) > _SAME_CLOCK_RATIO:
@@ -95,7 +97,6 @@ class LearnedPolicy:
                 f"{clock_mhz} MHz."
             )
             doubts = first_of_each_kind(Caveat(kind=CaveatKind.EXTRAPOLATED, seen=seen), *doubts)
-        within = ", the least energy within the time budget" if is_budgeted else ""
         return ClockChoice(
             policy=self.name,
             sm_clock_mhz=clock_mhz,
